@@ -130,6 +130,11 @@ class Standing(NamedTuple):
     bound: float = math.nan
 
 
+def bearable(size: float) -> float:
+    """Return the config number closest to a size that was found in the inputs: they may be larger or smaller than any."""
+    return min(max(size, SMALLEST_PARAMETER), LARGEST_PARAMETER) if size else 0.0
+
+
 class Parameters(BaseModel):
     """A frozen set of parameters: finite numbers, no unknown fields.
 

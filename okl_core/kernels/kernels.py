@@ -25,7 +25,7 @@ from okl_core.kernels.points import Points
 from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.metrics.kernel_metric import learned_kernel_metric, matrix_root
 from okl_core.metrics.mahalanobis import Matrix
-from okl_core.types import F64, Parameters, Registered
+from okl_core.types import F64, Parameters, Registered, bearable
 
 MEDIAN_SAMPLE = 1000
 """Points used by the median heuristic: 500,000 pairs determine a median to well below one per cent."""
@@ -212,7 +212,7 @@ class _Stationary(Kernel):
             X = X[np.linspace(0, len(X) - 1, MEDIAN_SAMPLE).astype(int)]
         distances = self._distances(X)
         distances = distances[distances > 0.0]
-        return float(np.median(distances)) if len(distances) else 1.0
+        return bearable(float(np.median(distances))) if len(distances) else 1.0
 
     def _distances(self, X: F64) -> F64:
         from scipy.spatial.distance import pdist

@@ -27,19 +27,20 @@ References: [jezequel2020] algorithm 1, lemma 5; lemmas 2 and 3 solve the same p
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Self, final
 
-import numpy as np
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Kernel
 from okl_core.losses import LOSSES, least_flatness, sigmoid
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
-from okl_core.types import F64, REALS, LearnerConfig
+from okl_core.types import F64, REALS, LearnerConfig, bearable
 
 TOLERANCE = 1e-14
 """Relative step size at which Newton's iteration stops."""
@@ -92,7 +93,7 @@ class ImproperConfig(LearnerConfig, ABC):
         config = super().resolved(X, y)
         if config.input_norm != "warmup":
             return config
-        return config.model_copy(update={"input_norm": max(config.norms(X), default=0.0)})
+        return config.model_copy(update={"input_norm": bearable(max(config.norms(X), default=0.0))})
 
 
 class KernelImproperConfig(ImproperConfig):
@@ -104,8 +105,15 @@ class KernelImproperConfig(ImproperConfig):
 
 
 def kernel_norms(kernel: Kernel, X: F64) -> list[float]:
-    """Return the root of k(x, x), which is |phi|, or a bound on it if phi is projected, for X of shape (n, d)."""
-    return np.sqrt(kernel.diag(X)).tolist()
+    """Return the root of k(x, x), which is |phi|, or a bound on it if phi is projected, for X of shape (n, d).
+
+    Inputs that the kernel refuses have none, since no learner takes them.
+    """
+    norms: list[float] = []
+    for x in X:
+        with contextlib.suppress(DivergedError):
+            norms.append(math.sqrt(kernel.at(x)))
+    return norms
 
 
 def improper_value(m: float, q: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import create, learner_kinds
+from okl_core import create, learner_kinds, resolve
 from okl_core.contract.learner import parse_spec
 from okl_core.errors import ConfigError, OklError
 from okl_core.pool.expert_specs import MAX_EXPERTS
@@ -67,6 +67,22 @@ def test_what_is_out_of_range_is_named(value: float) -> None:
         create({"kind": "aioli", "config": {"comparator_norm": value}}, 1)
     with pytest.raises(ConfigError, match=r"config\.kernel\.gaussian\.sigma: is .*from 1e-150 to 1e\+150"):
         create({"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigma": value}}}, 1)
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-151, 1e151, 1e160])
+@pytest.mark.parametrize(
+    ("kind", "waiting"),
+    [("kons", {"kernel": {"kind": kernel, "sigma": "median"}}) for kernel in ("gaussian", "laplacian")]
+    + [("aioli", {"input_norm": "warmup", "intercept": False})],
+)
+def test_what_inputs_resolve_to_is_accepted(kind: str, waiting: dict[str, Any], size: float) -> None:
+    X = size * np.random.default_rng(0).normal(size=(8, 2))
+    create(resolve({"kind": kind, "config": waiting}, X), 2)
+
+
+def test_the_norm_of_an_input_that_the_kernel_refuses_does_not_count() -> None:
+    spec = {"kind": "kernel-aioli", "config": {"kernel": {"kind": "linear"}, "input_norm": "warmup"}}
+    assert resolve(spec, np.array([[3.0], [1e100], [-4.0]])).config["input_norm"] == 4.0
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,15 @@ async def test_an_input_whose_square_is_not_finite(memory: Api, scale: dict[str,
     await lived(memory, {"x": [1e200], "y": 1.0}, "not-finite")
 
 
+@pytest.mark.parametrize("size", [1e151, 1e-155])
+async def test_inputs_beyond_the_numbers_of_a_config(memory: Api, size: float) -> None:
+    learner = {"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
+    await memory.call("POST", "/sessions", {"name": "s", "learner": learner, "scale": {"kind": "none"}}, status=201)
+    for i in range(ROUNDS):
+        await memory.update(float(i % 2), x=[size * (-1) ** i, 0.1 * i * size])
+    assert (await memory.inspect())["describe"]["t"] == ROUNDS
+
+
 async def test_a_new_field_whose_square_is_not_finite(memory: Api) -> None:
     await memory.call("POST", "/sessions", {"name": "s", "scale": {"kind": "none"}}, status=201)
     for i in range(ROUNDS):
