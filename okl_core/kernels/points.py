@@ -21,6 +21,7 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.errors import StateFormatError
 from okl_core.linalg.growing import GrowingArray
+from okl_core.linalg.guards import require_single
 from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.types import F64, Stored
 
@@ -154,8 +155,13 @@ class Points:
         return rows if self.floats is DOUBLE else self._rounded(rows, square)
 
     def _rounded(self, rows: F64, square: int) -> F64:
-        """Round rows with -|h|^2 / 2 in the column `square` to single precision."""
+        """Round rows with -|h|^2 / 2 in the column `square` to single precision.
+
+        Far points are clipped where distances count. Raise DivergedError where inner products do.
+        """
         if rows[:, square].min(initial=0.0) <= SINGLE_LOWEST:
+            if not self.centred:
+                require_single(-float(rows[:, square].min()))
             heads = rows[:, :-2]
             np.clip(heads, -SINGLE_FARTHEST, SINGLE_FARTHEST, out=heads)
             np.maximum(rows[:, square], SINGLE_LOWEST, out=rows[:, square])

@@ -18,9 +18,21 @@ and from 1e8 on the inverse grows until it overflows. Leverage scores are off by
 kept again and again."""
 
 
+SINGLE_LARGEST = 1e30
+"""Largest number that enters a matrix in single precision, whose sums of products overflow from 3e38 on."""
+
+
 def require_finite(t: int, *numbers: float) -> None:
     if not all(map(math.isfinite, numbers)):
         raise DivergedError(f"round {t} overflows; scale the inputs down, or raise the regularization")
+
+
+def require_single(largest: float) -> None:
+    """Raise DivergedError for numbers, the largest of this size, that single precision cannot take."""
+    if not largest <= SINGLE_LARGEST:
+        raise DivergedError(
+            f"{largest:.1e} is too large for single precision; scale the inputs down, or take double precision"
+        )
 
 
 def kernel_overflow() -> DivergedError:

@@ -33,7 +33,7 @@ from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
-from okl_core.linalg.guards import require_bearable, require_finite
+from okl_core.linalg.guards import require_bearable, require_finite, require_single
 from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.linalg.weighted_factor import WeightedFactor
 from okl_core.second_order.posterior import Posterior
@@ -135,7 +135,12 @@ class Embedding(NamedTuple):
         return EmbeddingState(points, GrowingArray(), Factor(self.floats), kept)
 
     def coordinates(self, state: EmbeddingState, rows: F64) -> F64:
-        """Return phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
+        """Return phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each.
+
+        Raise DivergedError.
+        """
+        if self.floats is not DOUBLE and not self.kernel.translation_invariant:
+            require_single(float(np.abs(rows).max(initial=0.0)))
         independent = state.independent.view
         return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
 
@@ -184,6 +189,8 @@ class Embedding(NamedTuple):
         """Raise DivergedError for a point that is too large for the leverage scores."""
         chosen = self.dictionary
         require_finite(t, kappa)
+        if self.floats is not DOUBLE:
+            require_single(kappa)
         if isinstance(chosen, KorsDictionary):
             require_bearable(t, 1.0, kappa, chosen.regularization, self.floats)
 
