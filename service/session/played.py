@@ -86,10 +86,11 @@ class Ran:
     error: float
 
 
-def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: float) -> float:
+def divergence_of(values: F64, recorded: F64, computed_by: int, after: HostedLearner) -> float:
     """The error of a replay, relative to max(1, |value|); 0 up to 1e-9.
 
-    Raises ReplayDivergence for more: on the same arithmetic always, on another if conditioning does not explain it.
+    Raises ReplayDivergence for more: on the same arithmetic always, on another if the conditioning of the learner that
+    learned the rounds does not explain it.
     """
     with np.errstate(invalid="ignore"):
         off = np.abs(values - recorded) / np.maximum(1.0, np.abs(recorded))
@@ -97,7 +98,7 @@ def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: fl
     if (off <= REPLAY_TOLERANCE).all():
         return 0.0
     i = int(np.argmin(off <= REPLAY_TOLERANCE))
-    if computed_by == ARITHMETIC or not (off <= replay_tolerance(conditioning)).all():
+    if computed_by == ARITHMETIC or not (off <= replay_tolerance(after.conditioning)).all():
         raise ReplayDivergence(f"recorded {float(recorded[i])!r}, replayed {float(values[i])!r}")
     return float(off.max())
 

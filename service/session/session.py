@@ -373,7 +373,7 @@ class Session:
         self.learn(pending)
 
     def _compare(self, values: F64, recorded: F64, computed_by: int, after: HostedLearner) -> None:
-        self.divergence = max(self.divergence, divergence_of(values, recorded, computed_by, after.conditioning))
+        self.divergence = max(self.divergence, divergence_of(values, recorded, computed_by, after))
 
     # -- copies -----------------------------------------------------------------------------------------------------
 
