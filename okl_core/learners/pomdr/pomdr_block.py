@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
-from okl_core.learners.pomdr.pomdr_round import PomdrView, absorb, learning_rate, mirror_step
+from okl_core.learners.pomdr.pomdr_round import PomdrView, Row, absorb, learning_rate, mirror_step, row_of
 from okl_core.learners.pomdr.pomdr_state import POMD, PomdrConfig, PomdrState
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
@@ -95,17 +95,13 @@ class PomdrBlock:
     def _step(self, i: int, rate: float, prime: float, rng: RoundRng) -> None:
         """Take the step of round i, which has a loss."""
         state, size, past, half = self.state, self.kept + len(self.stored), self.past, self.half
-        if state.phase == POMD:
-            # Recomputed as in a round alone: L keeps the rounding of these bits, and points that nearly depend on others
-            # magnify it.
-            x = self.X[i]
-            k, kappa = self.config.kernel.row(self.alone, x)[self.config.window :], self.config.kernel.at(x)
-        else:
-            # A copy, since a column is slow to read more than once.
-            k, kappa = self.K_S[:half, past + i].copy(), self.kappas[i]
+        # A copy, since a column is slow to read more than once.
+        k = self.K_S[: size if state.phase == POMD else half, past + i].copy()
         self.i = i
-        view = PomdrView(self.y[i], rate, kappa, self.tops[i], prime, self.g[i], k)
+        view = PomdrView(self.y[i], rate, self.kappas[i], self.tops[i], prime, self.g[i], k)
         step = mirror_step(self.config, state, view, self._guess_product, self._kept_points, rng)
+        if step.row is not None:
+            step = step._replace(row=self._row_alone(i))
         weight, beta = step.weight / state.scale, step.beta
         factor = absorb(self.config, state, step)
         if step.removal is not None:
@@ -123,6 +119,11 @@ class PomdrBlock:
             self.stored.append(self.first + i)
             if state.phase == POMD:
                 self.alone.append(self.X[i])
+
+    def _row_alone(self, i: int) -> Row:
+        """The row by which L grows, as a round alone computes it: L keeps its rounding, which near points magnify."""
+        kernel, x = self.config.kernel, self.X[i]
+        return row_of(self.state, kernel.at(x), kernel.row(self.alone, x)[self.config.window :])
 
     def _guess_product(self, beta: F64) -> float:
         """<sum_j beta_j k(x_j, .), g_t> over the points of S, in round i."""

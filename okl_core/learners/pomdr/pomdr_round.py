@@ -63,6 +63,13 @@ class PomdrView(NamedTuple):
     """k_S(x_t), shape (|S|,); in phase 2 only its first B/2 entries are read."""
 
 
+class Row(NamedTuple):
+    """The row by which L grows if x_t joins S in phase 1: z = L^{-1} k, and sqrt(alpha), with alpha = kappa - |z|^2."""
+
+    z: F64
+    root_alpha: float
+
+
 class PomdrStep(NamedTuple):
     """The step of a round with loss: f' becomes shrink (f' + weight u)."""
 
@@ -70,8 +77,8 @@ class PomdrStep(NamedTuple):
     """lambda_t y."""
     beta: F64 | None
     """The coefficients of u, shape (|S|,), if it is a projection; None if it is k(x_t, .), and x_t joins S."""
-    row: tuple[F64, float] | None
-    """z and sqrt(alpha), by which L grows if x_t joins S in phase 1."""
+    row: Row | None
+    """None unless x_t joins S in phase 1."""
     nearest: int
     """The most similar of the first B/2 points, if x_t joins S behind them; else -1."""
     delta: float
@@ -93,6 +100,12 @@ def learning_rate(config: PomdrConfig, state: PomdrState, D: float) -> float:
     return U / math.sqrt(largest) if largest > 0.0 else 0.0
 
 
+def row_of(state: PomdrState, kappa: float, k: F64) -> Row:
+    """Eq. (4)."""
+    z = state.factor.solve(k)
+    return Row(z, math.sqrt(max(kappa - float(z.dot(z)), 0.0)))
+
+
 def mirror_step(
     config: PomdrConfig,
     state: PomdrState,
@@ -108,18 +121,13 @@ def mirror_step(
     square, inner = kappa, g
     beta = row = None
     if state.phase == POMD:
-        # eq. (4)
-        z = state.factor.solve(k)
-        projected = float(z.dot(z))
-        alpha = max(kappa - projected, 0.0)
-        root_alpha = math.sqrt(alpha)
+        z, root_alpha = row = row_of(state, kappa, k)
         # The ALD condition, eq. (5)
-        if rng.decide(root_alpha <= config.ald_threshold_at(state.t + 1, D) or alpha <= INDEPENDENT * kappa):
+        threshold = max(config.ald_threshold_at(state.t + 1, D), math.sqrt(INDEPENDENT * kappa))
+        if rng.decide(root_alpha <= threshold):
             # eq. (6)
-            beta = state.factor.solve_transposed(z)
-            square, inner = projected, guess_product(beta)
-        else:
-            row = z, root_alpha
+            beta, row = state.factor.solve_transposed(z), None
+            square, inner = float(z.dot(z)), guess_product(beta)
     nearest = rng.pick(most_similar(k[:half])) if beta is None and size >= half else -1
     # delta~ = max(|grad~|^2 + 2 <grad~, g_t>, 0)
     delta = max(square - 2.0 * y * inner, 0.0)
@@ -172,7 +180,7 @@ def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
     return factor
 
 
-def _absorb_row(config: PomdrConfig, state: PomdrState, row: tuple[F64, float]) -> None:
+def _absorb_row(config: PomdrConfig, state: PomdrState, row: Row) -> None:
     """Let a point join S in phase 1: L grows by its row, or it is the B0-th point and phase 2 begins."""
     if len(state.coefficients) + 1 >= config.pomd_budget_at(state.t + 1):
         state.phase, state.t_bar = OMDR, state.t + 2
