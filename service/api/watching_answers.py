@@ -38,8 +38,10 @@ class HistoryPoints(WireAnswer):
     median: Numbers
     high: Numbers = Field(description="Their 0.9 quantile.")
     dictionary: Numbers = Field(description="Points that the learner stores.")
-    bytes: Numbers = Field(description="Memory of the learner, when a worker last measured it.")
-    took_s: Numbers = Field(description="Approximate compute time of a round, in seconds.")
+    bytes: Numbers = Field(description="Memory of the learner, when a worker last measured it; null before that.")
+    took_s: Numbers = Field(
+        description="Approximate compute time of a round, in seconds; null before one was measured."
+    )
     waiting: list[int] = Field(description="Predictions that waited for their truth.")
     never_came: list[int] = Field(description="Predictions so far that expired or were cancelled.")
     late: list[int] = Field(description="Rounds of the point whose prediction had waited for its truth.")

@@ -81,12 +81,16 @@ class Scheduler:
             result, took = await asyncio.get_running_loop().run_in_executor(pool, _timed, work)
         rounds = rounds if done is None else done()
         if is_long:
-            # The time of an exceptional round says nothing about ordinary ones.
-            replica.journal.seconds += took
+            if rounds > 1 and not replica.timed:
+                # An estimate: in a stream of blocks that each have an exceptional round, no other is ever timed.
+                replica.round_s = took / rounds
+            # The journal counts the ordinary time of these rounds itself.
+            replica.journal.seconds += max(took - rounds * replica.round_s, 0.0)
         elif rounds:
             took /= rounds
             replica.timed += 1
-            share = max(LATEST, 1.0 / replica.timed) if took > replica.round_s else LATEST
+            is_first = replica.timed == 1
+            share = max(LATEST, 1.0 / replica.timed) if is_first or took > replica.round_s else LATEST
             replica.round_s += share * (took - replica.round_s)
         return result
 

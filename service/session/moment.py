@@ -16,8 +16,8 @@ class Moment(NamedTuple):
     """When a round was played, and the state of its session then.
 
     `at`: seconds since the epoch by the worker's clock; `waited_s`: between the prediction and its truth, NaN without a
-    prediction; `took_s`: about what a round takes; `nbytes`: memory of the learner, as last measured; `waiting`,
-    `never_came`: predictions of the session, as last counted by the store.
+    prediction; `took_s`: about what a round takes; `nbytes`: memory of the learner, as last measured; both are 0 before the
+    first measurement. `waiting`, `never_came`: predictions of the session after the round, from the store's last count.
     """
 
     at: float = 0.0
@@ -33,9 +33,10 @@ class Moment(NamedTuple):
         return unpack_moment(_MOMENT.pack(at, math.nan, took_s, nbytes, min(waiting, MOST), min(never_came, MOST)))
 
     def after(self, asked_at: float) -> Moment:
-        """The moment of a truth whose prediction was made at `asked_at`, perhaps by a worker whose clock is ahead."""
+        """The moment of a truth whose prediction was made at `asked_at`, perhaps by a worker whose clock is ahead, and no
+        longer waits."""
         [waited_s] = _SINGLE.unpack(_SINGLE.pack(max(0.0, self.at - asked_at)))
-        return Moment(self.at, waited_s, self.took_s, self.nbytes, self.waiting, self.never_came)
+        return Moment(self.at, waited_s, self.took_s, self.nbytes, max(self.waiting - 1, 0), self.never_came)
 
     def packed(self) -> bytes:
         return _MOMENT.pack(*self)

@@ -33,7 +33,7 @@ class Summary:
     error: float | None = None
     loss: float = 0.0
     coverage: float | None = None
-    took_s: float = 0.0
+    took_s: float | None = None
     rate: float = 0.0
     verdict: Judgement | None = None
     sparkline: Sequence[float] = ()

@@ -181,6 +181,7 @@ class Turn:
         entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, self._moment.at, says)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
+        self._moment = self._moment._replace(waiting=self._moment.waiting + (id not in self.made))
         self.made[id] = entry
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes.get(id)))
 
@@ -255,6 +256,7 @@ class Turn:
             moment=moment,
         )
         updated = self._updated(report.id, pending)
+        self._moment = self._moment._replace(waiting=moment.waiting)
         answer = None if report.id is None else remember(self._identity, report.id, updated, [raw], report.said)
         self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)
         self._pending = pending

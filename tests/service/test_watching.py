@@ -100,6 +100,19 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
     assert [one["t"] for one in (await api.call("GET", "/sessions/s/rounds?last=1"))["rounds"]] == [3]
 
 
+async def test_a_history_counts_what_waits_after_a_round_and_knows_no_zeros(api: Api) -> None:
+    await api.create(POMDR, labels=LABELS)
+    await play((api,), 24)
+    points = (await api.call("GET", "/sessions/s/history"))["points"]
+    assert points["waiting"] == [0, 0, 0]
+    assert 0.0 not in points["bytes"] + points["took_s"]
+    for i in range(3):
+        await api.predict(row(i)[0], id=f"p{i}")
+    await asyncio.gather(*(api.update(row(i)[1], id=f"p{i}") for i in range(2)), api.predict(row(3)[0]))
+    await api.update("no", x=[0.1, 0.2])
+    assert (await api.call("GET", "/sessions/s/history"))["points"]["waiting"][-1] == 2
+
+
 async def test_of_a_large_block_only_what_is_asked_for_is_decoded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.create(MEAN)
     await api.rounds([[1.0]], [1.0])

@@ -81,7 +81,7 @@ class Outline:
     error: float
     sparkline: Sequence[float]
     coverage: float | None
-    took_s: float
+    took_s: float | None
     rate: float
 
 
@@ -107,7 +107,7 @@ def outline_of(history: History, *, is_classifier: bool) -> Outline:
     errors = _errors(table.window("error") / table.window("rounds"), is_classifier=is_classifier)
     few = np.linspace(0, len(errors) - 1, min(SPARKS, len(errors))).round().astype(int)
     [coverage] = _shares(table.window("kept")[-1:], table.window("promised")[-1:])
-    took_s = (table.point("took_s")[-1] / table.point("rounds")[-1]).item()
+    [took_s] = _measured(table.point("took_s")[-1:] / table.point("rounds")[-1:])
     t, at = table.total("rounds"), table.point("at")
     then = max(int(np.searchsorted(at, at[-1] - RATE_S, side="right")) - 1, 0)
     seconds = (at[-1] - at[then]).item()
@@ -175,8 +175,8 @@ def _points(history: History, judged: Judgement | None, *, is_classifier: bool) 
         "median": none if is_classifier else median.tolist(),
         "high": none if is_classifier else high.tolist(),
         "dictionary": table.point("dictionary").tolist(),
-        "bytes": table.point("bytes").tolist(),
-        "took_s": mean(table.point, "took_s"),
+        "bytes": _measured(table.point("bytes")),
+        "took_s": _measured(table.point("took_s") / table.point("rounds")),
         "waiting": _whole(table.point("waiting")),
         "never_came": _whole(table.point("never_came")),
         "late": _whole(table.point("late")),
@@ -188,6 +188,11 @@ def _points(history: History, judged: Judgement | None, *, is_classifier: bool) 
 
 def _whole(column: F64) -> Column:
     return column.astype(int).tolist()
+
+
+def _measured(column: F64) -> Column:
+    """None stands for what was not yet measured, and recorded as 0."""
+    return [value or None for value in column.tolist()]
 
 
 def _shares(part: F64, whole: F64) -> Column:
