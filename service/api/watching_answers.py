@@ -101,7 +101,7 @@ class PastRoundAnswer(WireAnswer):
     y: bool | str | float
     label: bool | str | float | None
     value: float | None
-    probability: float | None = Field(description="Probability of the label predicted, or of the second label.")
+    probability: float | None = Field(description="Probability of the label predicted.")
     loss: float | None
     mistake: bool | None
     error: float | None

@@ -43,7 +43,8 @@ class Past:
 class PastRound:
     """A past round. `id` is its request's; `label` or `value` is the prediction that the client got, None if not recorded.
 
-    `error` is 1 or 0 for a mistake or none, or prediction minus truth in the session's units.
+    `probability` is that of the label. `error` is 1 or 0 for a mistake or none, or prediction minus truth in the session's
+    units.
     """
 
     t: int
@@ -194,7 +195,8 @@ def _past(
             label, probability, error = truths.names[issued.label], issued.sure, wrong
         elif truths.is_classifier and not truths.has_classes:
             label, error = truths.label(issued.value), wrong
-            probability = task.judge.loss.probability(issued.value)
+            # The loss is symmetric: at -a the first label is as probable as the second one at a.
+            probability = task.judge.loss.probability(abs(issued.value))
         elif not truths.is_classifier:
             value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
     waited = None if math.isnan(waited_s) else waited_s

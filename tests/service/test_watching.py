@@ -100,6 +100,21 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
     assert [one["t"] for one in (await api.call("GET", "/sessions/s/rounds?last=1"))["rounds"]] == [3]
 
 
+@pytest.mark.parametrize("kind", ["aioli", "frequencies"])
+async def test_the_probability_of_a_past_round_is_that_of_its_label(api: Api, kind: str) -> None:
+    await api.create({"kind": kind}, labels=LABELS)
+    asked = []
+    for i in range(12):
+        asked.append(await api.predict([1.0, 0.5]))
+        await api.update(LABELS[i < 6 or i == 9], id=asked[-1]["id"])
+    rounds = (await api.call("GET", "/sessions/s/rounds"))["rounds"][::-1]
+    assert {one["label"] for one in rounds} == set(LABELS)
+    for one, said in zip(rounds, asked, strict=True):
+        second = said["probability"]
+        expected = second if said["label"] == LABELS[1] else 1.0 - second
+        assert (one["label"], one["probability"]) == (said["label"], pytest.approx(expected))
+
+
 async def test_a_history_counts_what_waits_after_a_round_and_knows_no_zeros(api: Api) -> None:
     await api.create(POMDR, labels=LABELS)
     await play((api,), 24)
