@@ -6,8 +6,9 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.browser.conftest import Opened, Told
 from tests.browser.test_dashboard import PAGES, has_drawn, play
@@ -63,6 +64,66 @@ def test_a_new_chart_leaves_what_was_chosen(open_page: Opened, told: Told) -> No
         told.events += 1
         expect(page.locator("#plot-regret canvas")).to_be_visible()
         expect(chosen).to_be_checked()
+
+
+def test_selected_text_stays_until_it_is_no_longer_selected(open_page: Opened, told: Told) -> None:
+    page = open_page(PAGES["classes"])
+    expect(page.locator("#live-text")).to_have_text("Live")
+    rounds = page.locator("#numbers dd").first
+    selected = rounds.inner_text()
+    rounds.select_text()
+    now = f"{play(told, 'flights', 5):,}"
+    expect(page.locator("#rounds tbody th").first).to_have_text(now)
+    assert page.evaluate("getSelection().toString().trim()") == selected
+    page.evaluate("getSelection().removeAllRanges()")
+    expect(rounds).to_have_text(now)
+
+
+def test_a_slow_answer_does_not_replace_a_later_one(open_page: Opened, told: Told) -> None:
+    page = open_page(PAGES["classes"])
+    expect(page.locator("#live-text")).to_have_text("Live")
+    held: list[tuple[Route, APIResponse]] = []
+    looks = 0
+
+    def hold_first(route: Route) -> None:
+        nonlocal looks
+        looks += 1
+        if held:
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    page.route("**/sessions/flights/page", hold_first)
+    with page.expect_request("**/sessions/flights/page"):
+        play(told, "flights", 5)
+    rounds = play(told, "flights", 7)
+    page.wait_for_timeout(2500)
+    assert looks == 1
+    [(route, answer)] = held
+    route.fulfill(response=answer)
+    expect(page.locator("#numbers")).to_contain_text(f"{rounds:,}")
+
+
+@pytest.mark.slow
+def test_windows_whose_streams_take_all_connections_poll(open_page: Opened, told: Told) -> None:
+    """A browser opens six to a service that speaks HTTP/1.1."""
+    first = open_page(PAGES["classes"])
+    pages = [first, *(first.context.new_page() for _ in range(5))]
+    for page in pages:
+        page.goto(PAGES["classes"])
+        expect(page.locator("#live-text")).to_have_text("Live")
+    rounds = play(told, "flights", 5)
+    for page in pages:
+        expect(page.locator("#numbers")).to_contain_text(f"{rounds:,}", timeout=30_000)
+
+
+def test_a_page_says_that_its_session_has_another_name(open_real: Opened) -> None:
+    with httpx.Client(base_url=open_real.base) as http:
+        assert http.post("/sessions", json={"name": "old"}).status_code == 201
+        page = open_real("/sessions/old/page")
+        expect(page.locator("#live-text")).to_have_text("Live")
+        assert http.post("/sessions/old/rename", json={"name": "new"}).is_success
+    expect(page.locator("#live-text")).to_have_text("Deleted or renamed", timeout=15_000)
 
 
 def test_the_list_keeps_the_focus_on_its_heads(open_page: Opened, told: Told) -> None:

@@ -4,7 +4,7 @@ import { drawCharts } from "./charts.js";
 import { follow } from "./live.js";
 
 const { path, base } = document.getElementById("session").dataset;
-const live = follow({ events: `${path}/events`, pollMs: 5000, seen: drawCharts() });
+const soon = follow({ events: `${path}/events`, pollMs: 5000, seen: drawCharts() });
 const byId = (id) => document.getElementById(id);
 
 // -- try it: the JSON is sent; the fields edit it --------------------------------------------------------------------
@@ -60,7 +60,7 @@ if (tryForm) {
     const sure = told.probability === undefined ? "" : `, probability ${(100 * told.probability).toFixed(1)} %`;
     say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sure}`);
     byId("try-answer").textContent = JSON.stringify(told, null, 2);
-    if (body.wait) live.soon();
+    if (body.wait) soon();
   });
 }
 
@@ -74,7 +74,7 @@ byId("waiting").addEventListener("click", async (event) => {
   const { ok, told } = await call("DELETE", `${path}/predictions/${encodeURIComponent(id)}`);
   say(byId("waiting-told"), ok ? `${id} is cancelled.` : told, !ok);
   button.disabled = false;
-  live.soon();
+  soon();
 });
 
 const freezeForm = byId("freeze-form");
