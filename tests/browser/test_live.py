@@ -66,6 +66,30 @@ def test_a_new_chart_leaves_what_was_chosen(open_page: Opened, told: Told) -> No
         expect(chosen).to_be_checked()
 
 
+def test_charts_stay_as_they_are_while_a_figure_comes_and_goes(open_page: Opened, told: Told) -> None:
+    page = open_page(PAGES["classes"])
+    has_drawn(page)
+    page.locator("#chart-quality summary").click()
+    page.get_by_label("Loss, all rounds", exact=True).check(force=True)
+    in_step = "uPlot.sync('rounds').plots.length"
+    plots = page.evaluate(in_step)
+    with changed(told, "flights"):
+        waiting = told.documents["flights"]["waiting"]
+        points = told.documents["flights"]["history"]["points"]
+        for focused in (page.get_by_label("Loss, all rounds", exact=True), page.locator("#chart-waits summary")):
+            focused.focus()
+            for has_more in (0, 1):
+                waiting["waiting"] = has_more
+                points["regret"] = [1.0 if has_more else None] * 512
+                told.events += 1
+                for chart in ("#chart-ages", "#plot-regret canvas"):
+                    expect(page.locator(chart)).to_have_count(has_more)
+                expect(focused).to_be_focused()
+                assert page.evaluate(in_step) == plots + has_more
+        expect(page.get_by_label("Loss, all rounds", exact=True)).to_be_checked()
+        expect(page.locator("#table-quality")).to_be_visible()
+
+
 def test_selected_text_stays_until_it_is_no_longer_selected(open_page: Opened, told: Told) -> None:
     page = open_page(PAGES["classes"])
     expect(page.locator("#live-text")).to_have_text("Live")

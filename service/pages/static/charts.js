@@ -141,6 +141,12 @@ class Drawing {
     this.#tell(null);
   }
 
+  /** Frees the plot, which uPlot keeps for as long as its cursor is in step with those of others. */
+  stop(redraw) {
+    redraw.unobserve(this.node);
+    this.#plot.destroy();
+  }
+
   resize() {
     const width = this.node.clientWidth;
     if (width && this.#plot && this.#plot.width !== width) this.#plot.setSize({ width, height: this.#plot.height });
@@ -218,38 +224,50 @@ class Drawing {
   }
 }
 
+/** What tells one figure of the grid from another: its chart, and the views that it can switch between. */
+function identity(figure) {
+  return [figure.id, ...[...figure.querySelectorAll(".switch span")].map((one) => one.textContent)].join();
+}
+
+/** Adds and removes figures until the grid has those of the new one. The others, and what is focused in them, stay in place. */
+function arrange(grid, fresh) {
+  const wanted = [...fresh.children];
+  const kept = new Set(wanted.map(identity));
+  for (const one of [...grid.children]) if (!kept.has(identity(one))) one.remove();
+  for (const [i, one] of wanted.entries()) {
+    const here = grid.children[i] ?? null;
+    if (!here || identity(here) !== identity(one)) grid.insertBefore(document.adoptNode(one), here);
+  }
+}
+
 /** Draws all charts of the page. Returns a function that redraws them from a new document. */
 export function drawCharts() {
-  let drawings = new Map();
+  const drawings = new Map();
   const sizes = new ResizeObserver(() => drawings.forEach((one) => one.resize()));
 
-  function start(data) {
-    sizes.disconnect();
-    drawings = new Map(data.charts.map((chart) => [chart.id, new Drawing(chart, data, sizes)]));
+  function draw(page) {
+    const data = read(page);
+    for (const chart of data.charts) {
+      const drawing = drawings.get(chart.id);
+      if (drawing) drawing.update(chart, data, page);
+      else drawings.set(chart.id, new Drawing(chart, data, sizes));
+    }
   }
 
-  start(read(document));
+  draw(document);
   const redraw = () => drawings.forEach((one) => one.draw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   return (page) => {
-    const data = read(page);
     const grid = document.getElementById("charts");
-    const ids = (of) => [...of.querySelectorAll("figure, .switch span")].map((one) => one.id || one.textContent).join();
     const fresh = page.getElementById("charts");
-    if (ids(fresh) === ids(grid)) {
-      for (const chart of data.charts) drawings.get(chart.id).update(chart, data, page);
-      return;
+    if (fresh.children.length) grid.parentElement.querySelector(".empty")?.remove();
+    arrange(grid, fresh);
+    for (const [id, drawing] of drawings) {
+      if (drawing.node.isConnected) continue;
+      drawing.stop(sizes);
+      drawings.delete(id);
     }
-    const isOpen = new Set([...grid.querySelectorAll("details[open]")].map((one) => one.closest("figure").id));
-    const chosen = [...grid.querySelectorAll(".switch input:checked")].map((one) => [one.name, one.nextSibling.textContent]);
-    grid.parentElement.querySelector(".empty")?.remove();
-    grid.replaceChildren(...document.adoptNode(fresh).childNodes);
-    for (const id of isOpen) document.getElementById(id)?.querySelector("details")?.setAttribute("open", "");
-    for (const [name, label] of chosen) {
-      const radio = [...document.getElementsByName(name)].find((one) => one.nextSibling.textContent === label);
-      if (radio) radio.checked = true;
-    }
-    start(data);
+    draw(page);
   };
 }
