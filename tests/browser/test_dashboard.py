@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -295,3 +296,27 @@ def test_fields_write_the_input(open_page: Opened) -> None:
     written = json.loads(page.locator("#try-form textarea").input_value())
     assert (written["hour"], written["weekend"], written["note"]) == (5, None, "it's late")
     expect(page.locator("#try-curl")).to_contain_text("it'\\''s late")
+
+
+def test_predictions_are_made_and_cancelled_by_keyboard(open_real: Opened) -> None:
+    with httpx.Client(base_url=open_real.base) as http:
+        assert http.post("/sessions", json={"name": "mail", "labels": ["no", "yes"], "learner": "aioli"}).is_success
+        assert http.post("/sessions/mail/rounds", json={"x": [[0.5]] * 9, "y": ["no"] * 9}).is_success
+        for i in range(3):
+            assert http.post("/sessions/mail/predict", json={"x": [0.5], "id": f"p{i}"}).is_success
+    page = open_real("/sessions/mail/page")
+    box, button = page.locator("#try-form textarea"), page.get_by_role("button", name="Predict")
+    box.fill("[1e999]")
+    button.press("Enter")
+    assert box.evaluate("one => one.validationMessage") == "A number is too large."
+    box.fill("[0.5]")
+    button.press("Enter")
+    expect(page.locator("#try-told")).to_have_text(re.compile(r"no, probability [5-9]\d\.\d %"))
+    expect(button).to_be_focused()
+    waiting = page.locator("#waiting")
+    for id, following in (("p1", "p2"), ("p2", "p0"), ("p0", "")):
+        page.get_by_role("button", name=f"Cancel {id}").press("Enter")
+        expect(page.locator("#waiting-told")).to_have_text(f"{id} is cancelled.")
+        expect(page.get_by_role("button", name=f"Cancel {following}") if following else waiting).to_be_focused()
+    expect(waiting).to_contain_text("No prediction waits")
+    expect(waiting).to_be_focused()

@@ -23,17 +23,23 @@ export function say(node, text, isBad = false) {
   node.classList.toggle("bad", isBad);
 }
 
-/** Handles a form's submission, with its button disabled while the call is in flight. */
+/** Does what a button asks for, once at a time. A button that is really disabled would lose the focus. */
+export async function once(button, work) {
+  if (button.ariaDisabled) return;
+  button.ariaDisabled = "true";
+  try {
+    await work();
+  } finally {
+    button.ariaDisabled = null;
+  }
+}
+
+/** Handles a form's submission, one call at a time. */
 export function onSubmit(form, handle) {
   const button = form.querySelector("button");
-  form.addEventListener("submit", async (event) => {
+  form.addEventListener("submit", (event) => {
     event.preventDefault();
-    button.disabled = true;
-    try {
-      await handle(new FormData(form));
-    } finally {
-      button.disabled = false;
-    }
+    once(button, () => handle(new FormData(form)));
   });
   // Pages are served with the button disabled: without this handler, the form would be submitted to the page itself.
   button.disabled = false;

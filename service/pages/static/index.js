@@ -10,7 +10,7 @@ const form = document.getElementById("create-form");
 function label(text) {
   try {
     const found = JSON.parse(text);
-    return typeof found === "number" || typeof found === "boolean" ? found : text;
+    return Number.isFinite(found) || typeof found === "boolean" ? found : text;
   } catch {
     return text;
   }

@@ -1,5 +1,5 @@
 // The page of a session: its live charts, and its forms.
-import { call, curl, deleteForm, onSubmit, say } from "./api.js";
+import { call, curl, deleteForm, onSubmit, once, say } from "./api.js";
 import { drawCharts } from "./charts.js";
 import { follow } from "./live.js";
 
@@ -12,23 +12,43 @@ const byId = (id) => document.getElementById(id);
 const tryForm = byId("try-form");
 const box = tryForm?.elements.x;
 
+/** Refuses what JSON.parse reads as Infinity, which JSON.stringify would send as null. */
+function finite(_, value) {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new RangeError("A number is too large.");
+  return value;
+}
+
 function input() {
-  try {
-    return { x: JSON.parse(box.value) };
-  } catch {
-    return null;
-  }
+  return JSON.parse(box.value, finite);
 }
 
 function asked() {
-  const found = input();
-  return found && { ...found, wait: tryForm.elements.wait?.checked ?? false };
+  return { x: input(), wait: tryForm.elements.wait?.checked ?? false };
 }
 
 function showCurl() {
-  const body = asked();
-  box.setCustomValidity(body ? "" : "This is not JSON.");
-  if (body) byId("try-curl").textContent = curl(`${base}${path}/predict`, body);
+  try {
+    byId("try-curl").textContent = curl(`${base}${path}/predict`, asked());
+    box.setCustomValidity("");
+  } catch (error) {
+    box.setCustomValidity(error instanceof RangeError ? error.message : "This is not JSON.");
+  }
+}
+
+/** The object that the fields edit; they replace any other input. */
+function record() {
+  try {
+    const x = input();
+    return typeof x === "object" && !Array.isArray(x) ? x : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The probability of the label that is forecast, which is the likeliest; `probability` is that of the second of two. */
+function sureness({ probability, probabilities }) {
+  const all = probabilities ?? (probability === undefined ? [] : [1 - probability, probability]);
+  return all.length ? `, probability ${(100 * Math.max(...all)).toFixed(1)} %` : "";
 }
 
 function valueOf(field) {
@@ -42,9 +62,7 @@ if (tryForm) {
   tryForm.addEventListener("input", (event) => {
     const field = event.target;
     if (field.dataset.field !== undefined) {
-      const x = input()?.x;
-      const record = x && typeof x === "object" && !Array.isArray(x) ? x : {};
-      box.value = JSON.stringify({ ...record, [field.dataset.field]: valueOf(field) });
+      box.value = JSON.stringify({ ...record(), [field.dataset.field]: valueOf(field) });
     }
     showCurl();
   });
@@ -57,8 +75,7 @@ if (tryForm) {
     if (!answer.ok) return say(byId("try-told"), answer.told, true);
     const { told } = answer;
     const forecast = told.label ?? told.value;
-    const sure = told.probability === undefined ? "" : `, probability ${(100 * told.probability).toFixed(1)} %`;
-    say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sure}`);
+    say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sureness(told)}`);
     byId("try-answer").textContent = JSON.stringify(told, null, 2);
     if (body.wait) soon();
   });
@@ -66,16 +83,27 @@ if (tryForm) {
 
 // -- waiting predictions, freeze, delete -------------------------------------------------------------------------------
 
-byId("waiting").addEventListener("click", async (event) => {
+byId("waiting").addEventListener("click", (event) => {
   const button = event.target.closest("button[data-cancel]");
-  if (!button) return;
-  button.disabled = true;
-  const id = button.dataset.cancel;
+  if (button) once(button, () => cancel(button.dataset.cancel));
+});
+
+async function cancel(id) {
   const { ok, told } = await call("DELETE", `${path}/predictions/${encodeURIComponent(id)}`);
   say(byId("waiting-told"), ok ? `${id} is cancelled.` : told, !ok);
-  button.disabled = false;
+  if (ok) removeRow(id);
   soon();
-});
+}
+
+/** Removes the row of a prediction that no longer waits, and moves the focus to the next one. */
+function removeRow(id) {
+  const button = document.querySelector(`[data-cancel="${CSS.escape(id)}"]`);
+  const row = button?.closest("tr");
+  if (!row) return;
+  const next = (row.nextElementSibling ?? row.previousElementSibling)?.querySelector("[data-cancel]");
+  if (button === document.activeElement) (next ?? byId("waiting")).focus();
+  row.remove();
+}
 
 const freezeForm = byId("freeze-form");
 if (freezeForm) {
