@@ -17,7 +17,7 @@ from tests.chromium import chromium_browser
 from tests.service.dashboard import MadeUp, app_of
 from tests.service.listening import listening
 
-SIZES = {"desktop": (1280, 800), "phone": (390, 844), "small": (360, 640)}
+SIZES = {"desktop": (1280, 800), "tablet": (900, 1000), "phone": (390, 844), "small": (360, 640)}
 
 
 @pytest.fixture(scope="package")

@@ -67,6 +67,21 @@ def test_a_page_without_its_forms_is_silent(closed: tuple[Opened, dict[str, str]
     assert seen.console == []
 
 
+def test_a_phone_has_room_for_a_long_name_beside_the_way_home_and_out(closed: tuple[Opened, dict[str, str]]) -> None:
+    open_page, made = closed
+    name = "demand-forecast-store-" + "1234567890" * 4
+    headers = {"Authorization": f"Bearer {made['admin']}"}
+    assert httpx.post(f"{open_page.base}/sessions", json={"name": name}, headers=headers).status_code == 201
+    page = open_page(f"/sessions/{name}/page", size="small")
+    page.get_by_label("Key").fill(made["read"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#live-text")).to_have_text("Live")
+    for part in (page.locator(".brand"), page.get_by_role("button", name="Sign out")):
+        assert (box := part.bounding_box()) is not None
+        assert box["height"] < 30
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 @pytest.mark.parametrize("path", ["/", "/sessions/visits/page"])
 def test_an_open_page_says_that_its_reader_is_signed_out(
     closed: tuple[Opened, dict[str, str]], tmp_path: Path, path: str
