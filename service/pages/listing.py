@@ -36,7 +36,9 @@ class Asked:
         return not self.q and self.state == "all" and self.sort == "name" and not self.descending
 
     async def of(self, views: Views) -> Json:
-        """The index document. "looked_at" is how many sessions were considered, null if that is all of them."""
+        """The index document. "looked_at" is how many sessions were considered, null if that is all of them; "total" counts
+        those that match.
+        """
         if self.is_plain:
             return await views.index(self.cursor, self.limit) | {"looked_at": None}
         found = await views.index(None, LOOKED_AT)
@@ -45,7 +47,8 @@ class Asked:
         known = sorted((one for one in entries if key(one) is not None), key=key, reverse=self.descending)
         unknown = [one for one in entries if key(one) is None]
         looked_at = len(found["sessions"]) if found["next"] else None
-        return found | {"sessions": known + unknown, "next": None, "looked_at": looked_at}
+        shown = (known + unknown)[: self.limit]
+        return found | {"sessions": shown, "next": None, "total": len(entries), "looked_at": looked_at}
 
     def _is_wanted(self, entry: Json) -> bool:
         asked = self.q.lower()

@@ -344,4 +344,7 @@ async def test_each_page_of_the_list_counts_all_sessions(memory: Api) -> None:
     ):
         page = (await memory.http.get(f"/{query}", headers=BROWSER)).text
         assert [one.strip() for one in re.findall(r"data-live>([^<]*)</p>", page)] == [told]
-    assert (await memory.http.get("/index.json?limit=2")).json()["total"] == 5
+    for query in ("limit=2", "limit=2&direction=down"):
+        document = (await memory.http.get(f"/index.json?{query}")).json()
+        assert (len(document["sessions"]), document["total"]) == (2, 5)
+        ("?sort=t&limit=2", "5 sessions, 2 shown here"),
