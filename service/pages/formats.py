@@ -118,7 +118,7 @@ def value(given: Any) -> str:
         given = given[:LONGEST]
     elif isinstance(given, dict):
         given = dict(islice(given.items(), LONGEST))
-    text = given if isinstance(given, str) else number(given) if isinstance(given, float) else json_line(given)
+    text = given if isinstance(given, str) else json_line(given)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 

@@ -17,6 +17,7 @@ from .. import __version__
 from ..api.accepted import quality
 from ..keys import visit
 from ..keys.key import KeyScope
+from ..session.following import is_challenger
 from .assets import MISSING, version
 from .charts import in_page
 from .formats import FILTERS
@@ -57,6 +58,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters |= FILTERS | {"in_page": in_page}
+    environment.tests["challenger"] = is_challenger
     environment.globals |= {"sparkline": sparkline, "okl_version": __version__}
     return environment
 

@@ -16,6 +16,7 @@ from service.pages.rendering import prefers_html
 from service.pages.sparkline import sparkline
 from tests.service.api import Api
 from tests.service.dashboard import HOSTILE, MadeUp
+from tests.service.definitions import POMDR
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +149,22 @@ async def test_a_missing_number_is_null_in_the_form_too(memory: Api) -> None:
     page = (await memory.http.get("/sessions/s/page", headers={"accept": "text/html"})).text
     assert "[null, 2.0]</textarea>" in page
     assert "NaN" not in page
+
+
+async def test_a_boolean_in_a_field_of_numbers_is_a_number_in_the_form(memory: Api) -> None:
+    await memory.call("POST", "/sessions", {"name": "s"}, status=201)
+    for i, flag in enumerate([0.5, 1.5, 2.5, 1.5, 0.5, 2.5, 1.5, 0.5, True]):
+        await memory.update(float(i), x={"n": flag})
+    page = (await memory.http.get("/sessions/s/page", headers={"accept": "text/html"})).text
+    assert re.findall(r'data-type="number"[^>]* value="([^"]*)"', page) == ["1"]
+
+
+async def test_labels_that_are_numbers_are_told_exactly(memory: Api) -> None:
+    await memory.create(POMDR, labels=[1234567.25, 0.123456789])
+    await memory.update(1234567.25, x=[0.5, 0.5])
+    page = (await memory.http.get("/sessions/s/page", headers={"accept": "text/html"})).text
+    assert '<span class="badge plain">0.123456789</span>' in page
+    assert "<td>1234567.25</td>" in page
 
 
 def test_a_session_without_a_round_does_not_change_the_unit_of_others() -> None:

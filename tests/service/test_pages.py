@@ -332,6 +332,14 @@ async def test_the_page_of_a_frozen_session_promises_no_rounds(memory: Api) -> N
         assert offered in (await memory.http.get("/sessions/a/page", headers=BROWSER)).text
 
 
+async def test_the_page_of_a_challenger_offers_no_prediction(memory: Api) -> None:
+    await memory.create(MEAN)
+    await memory.call("POST", "/sessions/s/challengers", {"name": "c", "learner": MEAN}, status=201)
+    for name, offers in (("s", True), ("s~c", False)):
+        page = (await memory.http.get(f"/sessions/{name}/page", headers=BROWSER)).text
+        assert ('id="try-form"' in page) is offers
+
+
 async def test_each_page_of_the_list_counts_all_sessions(memory: Api) -> None:
     for name in "abcde":
         await memory.create(MEAN, name)
@@ -341,10 +349,10 @@ async def test_each_page_of_the_list_counts_all_sessions(memory: Api) -> None:
         ("?limit=2&cursor=d", "5 sessions, 1 shown here"),
         ("?q=b", "1 session"),
         ("?sort=t", "5 sessions"),
+        ("?sort=t&limit=2", "5 sessions, 2 shown here"),
     ):
         page = (await memory.http.get(f"/{query}", headers=BROWSER)).text
         assert [one.strip() for one in re.findall(r"data-live>([^<]*)</p>", page)] == [told]
     for query in ("limit=2", "limit=2&direction=down"):
         document = (await memory.http.get(f"/index.json?{query}")).json()
         assert (len(document["sessions"]), document["total"]) == (2, 5)
-        ("?sort=t&limit=2", "5 sessions, 2 shown here"),
