@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Request
@@ -22,7 +23,7 @@ from .body import BodyRoute, reply
 from .dependencies import SessionPath, StatesDep
 from .problems import responses
 from .routes import BODY, CREATED, MOVES, STORE
-from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionCreate
+from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionSettings
 from .values import OwnName
 
 moving = APIRouter(tags=["moving"])
@@ -127,13 +128,16 @@ def _wrong_header(name: str, detail: str) -> InvalidInput:
 
 
 def _check(definition: Definition) -> None:
-    """Raises InvalidSnapshot for a definition that POST /sessions would not accept."""
+    """Raises InvalidSnapshot for a definition that POST /sessions would not accept under the name of the path.
+
+    The name and the template in a snapshot are those of the session that it was taken of, and are not used.
+    """
     try:
-        body = SessionCreate.model_validate_json(to_json(wire.request_for(definition)))
+        body = SessionSettings.model_validate_json(to_json(wire.settings_of(definition)))
     except ValidationError as error:
         detail = "; ".join(f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
         raise InvalidSnapshot(f"This service does not accept the snapshot's definition: {detail}") from error
-    if wire.definition_of(body) != definition:
+    if wire.definition_named(definition.name, body) != replace(definition, template=None):
         raise InvalidSnapshot("This service does not accept the snapshot's definition.")
 
 

@@ -244,7 +244,7 @@ def template(found: Template) -> Json:
     return {
         "name": found.name,
         "prefix": found.prefix,
-        "session": _without_name(found.definition),
+        "session": settings_of(found.definition),
         "most": found.most,
         "idle_s": found.idle_s,
     }
@@ -270,12 +270,8 @@ def contender(champion: str, found: Contender) -> Json:
     }
 
 
-def request_for(definition: Definition) -> Json:
-    """The body of `POST /sessions` that would create a session with this definition."""
-    return {"name": definition.name} | _without_name(definition)
-
-
-def _without_name(definition: Definition) -> Json:
+def settings_of(definition: Definition) -> Json:
+    """The body of `POST /sessions`, without `name`, that would create a session with this definition."""
     return _without_none({"learner": _spec(definition.learner)} | _settings(definition))
 
 

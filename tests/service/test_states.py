@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import struct
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,7 +27,9 @@ from service.session.limits import SessionLimits
 from service.session.record import encode_record
 from service.session.session import Session
 from tests.service.api import Api, serving
+from tests.service.challenged import attach, caught_up
 from tests.service.definitions import GAUSSIAN, POMDR
+from tests.service.keyed import guarded, make
 
 pytestmark = pytest.mark.anyio
 
@@ -187,6 +191,36 @@ async def test_what_a_put_must_say(memory: Api) -> None:
     assert await slug(If_Match="*", Content_Type="application/json") == "unsupported-media-type"
     assert await slug("-", If_Match="*") == "invalid-name"
     assert (await memory.inspect())["etag"] == etag
+
+
+async def test_what_made_the_original_does_not_matter(memory: Api) -> None:
+    """Not its template, nor that it was a challenger."""
+    await memory.call("PUT", "/templates/any", {"prefix": "s", "session": {"learner": POMDR, "labels": ["no", "yes"]}})
+    await feed(memory, 0, 20, "s1")
+    assert (await memory.inspect("s1"))["template"] == "any"
+    await attach(memory, name="s1")
+    await feed(memory, 20, 25, "s1")
+    await caught_up(memory, name="s1")
+    for number, original in enumerate(("s1", "s1~c")):
+        blob, _ = await take(memory, original)
+        response = await put(memory, blob, f"copy-{number}", If_None_Match="*")
+        assert response.status_code == 201, response.text
+        assert response.json()["template"] is None
+        assert (await put(memory, blob, "s1", If_Match="*")).json()["template"] == "any"
+        again = await feed(memory, 25, 30, f"copy-{number}")
+        assert await feed(memory, 25, 30, "s1") == again
+        assert (await put(memory, blob, "s1~c", If_Match="*")).json()["type"] == "/problems/session-follows"
+
+
+async def test_a_key_needs_no_right_to_the_original(tmp_path: Path) -> None:
+    url, path = f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path / "audit.log"
+    own = await make(url, prefix="team-")
+    async with guarded(url, audit_file=str(path)) as api:
+        api.http.headers.update(own.headers)
+        response = await put(api, GOOD, "team-a", If_None_Match="*")
+        assert response.status_code == 201, response.text
+        assert (await put(api, GOOD, "other", If_None_Match="*")).json()["type"] == "/problems/forbidden"
+    assert [json.loads(line)["session"] for line in path.read_text().splitlines()] == ["team-a", "other"]
 
 
 async def test_over_the_limits(tmp_path: Any) -> None:
