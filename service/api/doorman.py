@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from http.cookies import CookieError, SimpleCookie
 from typing import Final, final
 from urllib.parse import quote
 
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -250,11 +250,8 @@ def _credentials(scope: Scope) -> tuple[str, str | None]:
 
 def cookie_in(header: str) -> str | None:
     """The value of our cookie in a Cookie header."""
-    try:
-        morsel = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return None
-    return None if morsel is None else morsel.value
+    # Unlike http.cookies.SimpleCookie, it reads past a cookie of others that is malformed.
+    return cookie_parser(header).get(COOKIE)
 
 
 def _wrong(text: str, cookie: str | None) -> str:

@@ -107,6 +107,13 @@ async def test_pages_are_read_with_the_cookie_until_the_key_is_revoked(board: Bo
     check_problem(await board.api.http.get("/index.json", headers=cookie), "unauthenticated")
 
 
+async def test_a_cookie_of_others_that_is_malformed_does_not_hide_ours(board: Board) -> None:
+    cookie = await board.cookie(board.admin)
+    others = 'prefs={"theme":"dark"}; a b=c; ='
+    for both in (f"{others}; {cookie['Cookie']}", f"{cookie['Cookie']}; {others}"):
+        assert (await board.api.http.get("/", headers=HTML | {"Cookie": both})).status_code == 200
+
+
 async def test_signing_out_takes_the_cookie_away(board: Board) -> None:
     found = await board.api.http.post("/signout", headers={"Origin": "http://okl"})
     assert found.status_code == 303
