@@ -112,12 +112,12 @@ class Doors:
 
     def _find(self, method: str, path: str) -> Found:
         """The door, the session in the path, and, if there is no door, the methods that the path does have."""
-        others: list[str] = []
+        others: set[str] = set()
         for door, found in self._matches(path):
             if door.method == method:
                 return door, found.groupdict().get("session"), ()
-            others.append(door.method)
-        return None, None, tuple(sorted({one for one in others if one != WEBSOCKET}))
+            others |= {"GET", "HEAD"} if door.method == "GET" else {door.method}
+        return None, None, tuple(sorted(others - {WEBSOCKET}))
 
     def _matches(self, path: str) -> Iterator[tuple[Door, re.Match[str]]]:
         for door, pattern in self._doors:

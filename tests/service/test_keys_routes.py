@@ -329,8 +329,8 @@ async def test_what_has_no_door_is_told_to_those_with_a_key_alone(keyed: Keyed) 
         check_problem(await http.request(method, path), "unauthenticated")
     check_problem(await http.get("/nothing", headers=headers), "not-found")
     found = await http.patch(f"/sessions/{IN}", headers=headers)
-    check_problem(found, "method-not-allowed")
-    assert found.headers["allow"] == "DELETE, GET"
+    assert check_problem(found, "method-not-allowed")["detail"] == "This path takes DELETE, GET, HEAD."
+    assert found.headers["allow"] == "DELETE, GET, HEAD"
 
 
 async def test_a_route_that_nobody_has_decided_on_is_closed(tmp_path: Path) -> None:
