@@ -177,18 +177,21 @@ async def answers_of(
             block = await upcoming
             if block is None:
                 return
-            if i:
-                # The body may be endless, so each further block counts as a request against the rate of its key.
+            # The body may be slow or endless: its key may have been revoked meanwhile, and each further block counts as a
+            # request against the key's rate.
+            if i == 0:
+                await visit.check()
+            else:
                 await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
             place = None if key is None else BodyPlace(key, i, block.before)
             batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
-            with visit.spending(len(block.y)) as bill:
+            async with visit.spending(len(block.y)) as bill:
                 asked = rounds.begin(session, [batch])
                 # Read the next block while this one is learned.
                 upcoming = asyncio.ensure_future(anext(blocks, None))
                 played = as_told(RoundsPlayed, (await asked)[0])
                 if played.is_duplicate:
-                    bill.waive()
+                    bill.waive(len(block.y))
             applied += played.rounds
             yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:

@@ -173,16 +173,17 @@ class _Conversation:
         return begun
 
     async def _begin(self, message: Read, until: float) -> _Begun:
-        if isinstance(message, ServiceError):
-            return _refused(message, None)
-        parts, tell = asked_of(message, self._rounds, self._scope)
+        id = None if isinstance(message, ServiceError) else id_of(message)
         if self._held is not None:
-            return _refused(self._held, id_of(message))
+            return _refused(self._held, id)
         try:
             await visit.paced(until)
         except ServiceError as error:
             self._held = error if passes(error) else None
-            return _refused(error, id_of(message))
+            return _refused(error, id)
+        if isinstance(message, ServiceError):
+            return _refused(message, id)
+        parts, tell = asked_of(message, self._rounds, self._scope)
         while True:
             try:
                 future = self._rounds.begin(self._session, parts, self._sender)
@@ -191,10 +192,10 @@ class _Conversation:
                 latest = self._sender.latest
                 if latest is None or latest.done():
                     self._held = error
-                    return _refused(error, id_of(message))
+                    return _refused(error, id)
                 await asyncio.wait([latest])
             else:
-                return _Begun(future, tell, id_of(message))
+                return _Begun(future, tell, id)
 
     async def told(self, one: _Begun) -> Any:
         try:

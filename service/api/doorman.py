@@ -77,7 +77,7 @@ class Doorman:
             return
         if keyring.is_required:
             await self._ask(door, session, others, scope, receive, send)
-        elif door is not None and door.is_audited:
+        elif door is not None:
             await self._let_in(Visit(None, keyring), door, scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -149,8 +149,8 @@ class Doorman:
         try:
             if door.is_audited:
                 await self._act(caller, door, scope, receive, send)
-            elif door.is_long and caller.key is not None:
-                await self._while_good(caller.key, scope, receive, send)
+            elif door.is_long:
+                await self._while_good(caller, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         finally:
@@ -179,8 +179,8 @@ class Doorman:
                 facts = facts_of(caller.key_id, _method(scope), door.path, caller.sessions, request_id(scope))
                 self._audit.done(facts, status)
 
-    async def _while_good(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a long-lived request, and end it when its key is revoked or expires."""
+    async def _while_good(self, caller: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a long-lived request, and end it once it would no longer be admitted."""
         has_begun = False
 
         async def noted(message: Message) -> None:
@@ -192,23 +192,20 @@ class Doorman:
         try:
             while not serving.done():
                 await asyncio.wait({serving}, timeout=SEEN_S)
-                if not serving.done() and not await self._is_still_good(key):
-                    serving.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await serving
-                    await _end(has_begun, scope, receive, send)
-                    return
+                error = None if serving.done() else await _refusal_of(caller)
+                if error is None or serving.done():
+                    continue
+                serving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await serving
+                await _end(error, has_begun, scope, receive, send)
+                return
             await serving
         finally:
             if not serving.done():
                 serving.cancel()
                 with suppress(asyncio.CancelledError):
                     await serving
-
-    async def _is_still_good(self, key: Key) -> bool:
-        with suppress(StoreError):  # a store that is briefly unavailable must not end a stream
-            await self._keyring.refresh()
-        return self._keyring.is_still_good(key)
 
     def _note_refusal(
         self,
@@ -226,6 +223,17 @@ class Doorman:
         who = None if key is None else key.id
         facts = facts_of(who, _method(scope), route, shown, request_id(scope), claimed if key is None else None)
         self._audit.refused(facts, error.status, error.slug)
+
+
+async def _refusal_of(caller: Visit) -> Unauthenticated | None:
+    """Why the request would no longer be admitted; None if it would."""
+    try:
+        await caller.check()
+    except Unauthenticated as error:
+        return error
+    except StoreError:
+        pass  # a store that is briefly unavailable must not end a stream
+    return None
 
 
 def _method(scope: Scope) -> str:
@@ -295,10 +303,10 @@ async def _refuse(
     await response(scope, receive, send)
 
 
-async def _end(has_begun: bool, scope: Scope, receive: Receive, send: Send) -> None:
+async def _end(error: ServiceError, has_begun: bool, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": Unauthenticated.title})
+        await send({"type": "websocket.close", "code": 1008, "reason": error.title})
     elif has_begun:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     else:
-        await _refuse(Unauthenticated("The key was revoked, or it has expired."), scope, receive, send)
+        await _refuse(error, scope, receive, send)

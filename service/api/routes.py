@@ -181,7 +181,6 @@ async def predict_several(
     """As `POST /predict`, for one input in several sessions at once. If a session refuses, its entry is the problem."""
     names = body.sessions
     check_names(names, most)
-    visit.spend(len(names))
     id = one_id(body.id, key) or (rounds.new_id() if body.wait else None)
     calls = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
     return reply({"predictions": await of_each(names, calls, wire.prediction, request.scope)})
@@ -198,7 +197,6 @@ async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether,
     entry is the problem; the others are not affected."""
     names = [one.session for one in body.steps]
     check_names(names, most, "steps")
-    visit.spend(len(names))
     calls = [_stepped(rounds, one.session, one) for one in body.steps]
     return reply({"steps": await of_each(names, calls, lambda told: wire.step(told, request.scope), request.scope)})
 
@@ -216,7 +214,6 @@ async def update_several(
     If a session refuses, its entry is the problem; the others are not affected."""
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
-    visit.spend(len(names))
     id = one_id(body.id, key)
     calls = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
     return reply({"updates": await of_each(names, calls, wire.update, request.scope)})

@@ -11,7 +11,9 @@ from starlette.types import Scope
 
 from okl.errors import PayloadTooLarge, ServiceError
 
+from ..keys import visit
 from ..session.inputs import invalid
+from ..session.requests import Updated
 from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
 from .problems import document_for, unexpected_document
 from .round_schemas import StepRequest, Wait, Weight
@@ -130,7 +132,10 @@ async def of_each(
 ) -> list[Json]:
     """The answers of all sessions, which are asked concurrently. A session's error takes the place of its answer."""
     answers: list[Json] = []
-    for name, result in zip(names, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+    async with visit.spending(len(names)) as bill:
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        bill.waive(sum(map(_is_free, results)))
+    for name, result in zip(names, results, strict=True):
         if isinstance(result, ServiceError):
             answers.append({"session": name, "refused": document_for(result, scope)})
         elif isinstance(result, Exception):
@@ -140,3 +145,8 @@ async def of_each(
         else:
             answers.append(tell(result))
     return answers
+
+
+def _is_free(result: object) -> bool:
+    """Whether a session refused its part of the request, or had learned it before."""
+    return isinstance(result, ServiceError) or (isinstance(result, Updated) and result.is_duplicate)

@@ -236,8 +236,8 @@ async def play_rounds(
 
 
 async def _played(rounds: Rounds, session: str, batch: Batch) -> RoundsPlayed:
-    with visit.spending(len(batch.y)) as bill:
+    async with visit.spending(len(batch.y)) as bill:
         played = await rounds.rounds(session, batch)
         if played.is_duplicate:
-            bill.waive()
+            bill.waive(len(batch.y))
         return played

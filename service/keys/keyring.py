@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, final
 
 from okl.errors import StoreError, StoreTimeout
@@ -128,20 +129,16 @@ class Keyring:
         if key.rate is not None and self._store is not None:
             await self._allowances.admit(key.id, key.rate, self._store)
 
-    def spend(self, key: Key, count: float) -> None:
-        """Charge `count` more rounds of an admitted request, for which the next requests wait."""
-        if key.rate is not None:
-            self._allowances.spend(key.id, count)
-
     def reserve(self, key: Key, count: float) -> None:
         """Hold tokens back for rounds under way, until `settle`."""
         if key.rate is not None:
             self._allowances.reserve(key.id, count)
 
-    def settle(self, key: Key, reserved: float, spent: float) -> None:
-        """Charge what the rounds cost in the end, and release what was reserved for them."""
-        if key.rate is not None:
-            self._allowances.settle(key.id, reserved, spent)
+    async def settle(self, key: Key, reserved: float, spent: float) -> None:
+        """Charge what the rounds cost in the end, for which the next requests wait, and release what was reserved."""
+        if key.rate is not None and self._store is not None:
+            with suppress(StoreError):  # the rounds are played; the worker pays for them with the next request
+                await self._allowances.settle(key.id, key.rate, self._store, reserved, spent)
 
 
 def _decoded(found: KeyRecords, known: KeyRecords, keys: Mapping[str, Key]) -> dict[str, Key]:

@@ -7,8 +7,8 @@ Every session name in a request, in its path, its query or its body, is parsed a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
@@ -36,6 +36,18 @@ class Visit:
     @property
     def key_id(self) -> str | None:
         return None if self.key is None else self.key.id
+
+    async def check(self) -> None:
+        """Raises Unauthenticated once the key is revoked or has expired, or once a key is required; or a StoreError."""
+        keyring = self.keyring
+        if keyring.is_stale:
+            await keyring.refresh()
+        if self.key is None and keyring.is_required:
+            raise Unauthenticated(
+                "This service requires a key by now: send the header `Authorization: Bearer okl_...`."
+            )
+        if self.key is not None and not keyring.is_still_good(self.key):
+            raise Unauthenticated("The key was revoked, or it has expired.")
 
     def enter(self, session: str) -> None:
         """Note a session that the request names. Raises Forbidden, whether or not the session exists."""
@@ -74,54 +86,54 @@ def may(scope: KeyScope) -> bool:
     return visit is None or visit.key is None or visit.key.scope >= scope
 
 
-def spend(rounds: int) -> None:
-    """Count all rounds of a request against its key's rate; the first is counted already, with the request."""
-    visit = current.get()
-    if visit is not None and visit.key is not None and rounds > 1:
-        visit.keyring.spend(visit.key, rounds - 1)
-
-
 class Bill:
-    """What a request of several rounds will cost, beside the request itself."""
+    """The rounds of a request that its key is charged for; the request itself counts as one of them."""
 
     def __init__(self, rounds: int) -> None:
-        self.rounds = max(rounds - 1, 0)
+        self.rounds = rounds
 
-    def waive(self) -> None:
-        """Charge nothing: the rounds were refused, or are duplicates. Otherwise a body that is sent again, to resume where it
+    @property
+    def beyond(self) -> int:
+        """The tokens to charge beyond that of the request."""
+        return max(self.rounds - 1, 0)
+
+    def waive(self, rounds: int) -> None:
+        """Do not charge rounds that were refused, or are duplicates. Otherwise a body that is sent again, to resume where it
         was refused, would spend all new tokens on rounds that were learned before, and never advance."""
-        self.rounds = 0
+        self.rounds -= rounds
 
 
-@contextmanager
-def spending(rounds: int) -> Iterator[Bill]:
+@asynccontextmanager
+async def spending(rounds: int) -> AsyncIterator[Bill]:
     """Charge all rounds of a request to its key once they are played; a request that is refused costs only itself."""
     bill, visit = Bill(rounds), current.get()
     if visit is None or visit.key is None:
         yield bill
         return
-    reserved = bill.rounds
+    reserved = bill.beyond
     visit.keyring.reserve(visit.key, reserved)
     try:
         yield bill
     except ServiceError:
-        bill.waive()
+        bill.waive(rounds)
         raise
     finally:
-        visit.keyring.settle(visit.key, reserved, bill.rounds)
+        await visit.keyring.settle(visit.key, reserved, bill.beyond)
+
+
+async def check() -> None:
+    """Raises Unauthenticated, or a StoreError, if the request would no longer be admitted."""
+    visit = current.get()
+    if visit is not None:
+        await visit.check()
 
 
 async def admit() -> None:
-    """Count one more request, such as a message of an open socket. Raises TooManyRequests, or Unauthenticated once the key
-    is revoked or has expired."""
+    """Count one more request, such as a message of an open socket. Raises TooManyRequests, or as `check`."""
+    await check()
     visit = current.get()
-    if visit is None or visit.key is None:
-        return
-    if visit.keyring.is_stale:
-        await visit.keyring.refresh()
-    if not visit.keyring.is_still_good(visit.key):
-        raise Unauthenticated("The key was revoked, or it has expired.")
-    await visit.keyring.admit(visit.key)
+    if visit is not None and visit.key is not None:
+        await visit.keyring.admit(visit.key)
 
 
 async def paced(until: float) -> None:

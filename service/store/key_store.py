@@ -50,7 +50,8 @@ class KeyStore(Protocol):
         ...
 
     async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
-        """Take up to `wanted` tokens out of the key's bucket, after the `owed` ones, which may make it negative.
+        """Take up to `wanted` tokens out of the key's bucket, after the `owed` ones, which may make it negative; if `owed` is
+        negative, that many are given back.
 
         By the store's clock, `rate` tokens per second flow into the bucket, up to `burst`; a new one is full. A retry after a
         lost reply takes twice: the bucket then has too few tokens, never too many.

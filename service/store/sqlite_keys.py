@@ -58,7 +58,7 @@ def _add(db: sqlite3.Cursor, id: str, record: bytes, version: str) -> bool | Non
 def _take(db: sqlite3.Cursor, now: float, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
     found = db.execute("SELECT tokens, at FROM keys WHERE id = ?", (id,)).fetchone()
     tokens, at = found if found is not None and None not in found else (burst, now)
-    tokens = min(burst, tokens + max(0.0, now - at) * rate) - owed
+    tokens = min(burst, min(burst, tokens + max(0.0, now - at) * rate) - owed)
     granted = min(tokens, wanted) if tokens >= 1.0 else 0.0
     db.execute("UPDATE keys SET tokens = ?, at = ? WHERE id = ?", (tokens - granted, max(now, at), id))
     return Grant(granted, 0.0 if granted else (1.0 - tokens) / rate)

@@ -98,6 +98,15 @@ async def test_what_is_owed_is_taken_first_and_may_leave_less_than_nothing(keys:
     assert found.wait_s == pytest.approx(21.0 / 2.0, abs=0.1)
 
 
+async def test_what_is_given_back_is_there_again_up_to_the_burst(keys: KeyStore) -> None:
+    await keys.add(ID, b"a", "v1")
+    assert (await keys.take(ID, 0.0, 8.0, 0.001, 10.0)).tokens == 8.0
+    assert (await keys.take(ID, -5.0, 0.0, 0.001, 10.0)).tokens == 0.0
+    assert (await keys.take(ID, 0.0, 100.0, 0.001, 10.0)).tokens == pytest.approx(7.0, abs=0.01)
+    await keys.take(ID, -1_000.0, 0.0, 0.001, 10.0)
+    assert (await keys.take(ID, 0.0, 100.0, 0.001, 10.0)).tokens == 10.0
+
+
 async def test_tokens_flow_in_by_the_clock_of_the_store(place: Place, keys: KeyStore) -> None:
     await keys.add(ID, b"a", "v1")
     assert (await keys.take(ID, 0.0, 5.0, 20.0, 5.0)).tokens == 5.0

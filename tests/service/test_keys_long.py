@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from service.api import doorman
 from service.api.doorman import Doorman
 from service.api.doors import READ, WEBSOCKET, Door, Doors
 from service.api.guards import Guards
-from service.keys import visit
+from service.keys import keyring, visit
 from service.keys.key import Key, KeyScope, Rate, mint
 from service.keys.keyring import Keyring
 from service.settings import Settings
+from service.store.base import open_store
+from tests.service.keyed import make
 
 pytestmark = pytest.mark.anyio
 
@@ -134,6 +137,30 @@ async def test_messages_of_a_socket_are_asked_too_and_it_ends_with_its_key(monke
     await asyncio.wait_for(talking, 5.0)
     assert peer.heard[-1] == {"type": "websocket.close", "code": 1008, "reason": "Unauthenticated"}
     assert [message.get("text") for message in peer.heard[3:-1]] in ([], ["unauthenticated"])
+
+
+async def test_a_socket_that_needed_no_key_ends_when_keys_are_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (doorman, keyring):
+        monkeypatch.setattr(module, "SEEN_S", 0.05)
+    url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    store = open_store(url)
+    await store.open()
+    ring = Keyring(is_open=True)
+    ring.keep(store)
+    app = Guards(Doorman(chat, ring), Settings(store="sqlite://"))
+    peer = Peer()
+    peer.says.put_nowait({"type": "websocket.connect"})
+    peer.says.put_nowait({"type": "websocket.receive", "text": "any"})
+    talking = asyncio.create_task(app(socket("/sessions/s/stream"), peer.receive, peer.send))
+    done, _ = await asyncio.wait({talking}, timeout=0.2)
+    assert not done
+    assert [message.get("text") for message in peer.heard] == [None, "ok"]
+    await make(url)
+    await asyncio.wait_for(talking, 5.0)
+    assert peer.heard[-1] == {"type": "websocket.close", "code": 1008, "reason": "Unauthenticated"}
+    await store.close()
 
 
 async def test_a_stream_of_events_ends_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
