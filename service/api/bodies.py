@@ -17,9 +17,14 @@ NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "applic
 """Bodies of lines: the size of each line is bounded, that of the whole body is not."""
 
 
+def content_type(scope: Scope) -> bytes:
+    """The header Content-Type; the first one, if it is repeated, for all who ask."""
+    return next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+
+
 def kind_of(scope: Scope) -> str:
     """The media type of a request's body, without parameters and in lower case."""
-    return next((_kind(value) for name, value in scope["headers"] if name == b"content-type"), "")
+    return _kind(content_type(scope))
 
 
 def too_large(limit: int) -> PayloadTooLarge:

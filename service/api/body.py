@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from okl.errors import UnsupportedMediaType
 
 from ..session.inputs import invalid
-from .bodies import too_large
+from .bodies import content_type, too_large
 from .calls import Parameter, plan
 from .guards import LIMITS
 from .problems import validation_problem
@@ -105,27 +105,28 @@ class BodyReader(Generic[M]):
         """Read a body that has not been read before."""
         limits = self._admit(request)
         receive = request.receive
-        data = b""
+        parts: list[bytes] = []
+        size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
-            data = data + message["body"] if data else message["body"]
+            parts.append(message["body"])
             if not message.get("more_body", False):
-                return await self._parse(data, limits)
-            if self._sliced is None and len(data) > limits.row_bytes:
+                return await self._parse(b"".join(parts), limits)
+            size += len(parts[-1])
+            if self._sliced is None and size > limits.row_bytes:
                 raise too_large(limits.row_bytes)
 
     def _admit(self, request: Request) -> BodyLimits:
         """Refuse a body that, by its headers, is not JSON or is too large."""
         limits: BodyLimits = request.scope.get(LIMITS, _DEFAULT_LIMITS)
-        headers = dict(request.scope["headers"])
-        kind: bytes | None = headers.get(b"content-type")
+        kind = content_type(request.scope)
         if kind != b"application/json" and not _is_json(kind):
             raise UnsupportedMediaType(
                 "The body must be JSON and say so: Content-Type: application/json. `curl --json` does that."
             )
-        announced: bytes = headers.get(b"content-length", b"")
+        announced: bytes = dict(request.scope["headers"]).get(b"content-length", b"")
         if self._sliced is None and announced.isdigit() and int(announced) > limits.row_bytes:
             raise too_large(limits.row_bytes)
         return limits
@@ -143,9 +144,7 @@ class BodyReader(Generic[M]):
 
 
 @lru_cache(256)
-def _is_json(kind: bytes | None) -> bool:
-    if kind is None:
-        return False
+def _is_json(kind: bytes) -> bool:
     name, *parameters = [part.strip() for part in kind.decode("latin-1").lower().split(";")]
     charsets = [value.strip("\"' ") for key, _, value in (one.partition("=") for one in parameters) if key == "charset"]
     is_named = name == "application/json" or (name.startswith("application/") and name.endswith("+json"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator
 
@@ -63,6 +64,15 @@ async def test_a_body_has_a_size(path: str) -> None:
         headers = json_type | {"content-length": announced_length}
         response = await ask(app, "POST", "/raw", content=bytes(70 * KIB), headers=headers)
         problem_of(response, 413, "payload-too-large")
+
+
+@pytest.mark.parametrize("kinds", list(itertools.permutations(["application/x-ndjson", "application/json"])))
+async def test_a_body_of_two_types_has_a_size(kinds: tuple[str, str]) -> None:
+    """The size of a body of lines is not bounded, since it is read line by line; it must not be read as JSON."""
+    app = small_app(settings=Settings(max_body_bytes=64 * KIB))
+    headers = [("content-type", kind) for kind in kinds]
+    response = await ask(app, "POST", "/rounds", content=b" " * (70 * KIB) + b"{}", headers=headers)
+    assert response.status_code in (413, 415)
 
 
 async def test_one_row_is_smaller_than_many() -> None:
