@@ -14,7 +14,6 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from threadpoolctl import threadpool_limits
@@ -25,6 +24,7 @@ from okl_core.linalg.arithmetic import arithmetic
 from . import __version__
 from .api import challenging, documents, moving, problems, routes, streams, templating, watching
 from .api.conversation import Conversations
+from .api.cors import Cors
 from .api.dependencies import Worker
 from .api.doorman import Doorman
 from .api.guards import Guards
@@ -97,18 +97,6 @@ ROUTERS = (
 )
 """All routers except `routes.hot`, whose routes are the app's own."""
 
-READ_OF_PAGES = (
-    "Authorization",
-    "Content-Type",
-    "Idempotency-Key",
-    "If-Match",
-    "If-None-Match",
-    "Traceparent",
-    "X-Request-Id",
-)
-TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
-"""CORS: request headers that a page of a listed origin may send, and response headers that it may read."""
-
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application. Without arguments (as uvicorn's factory), settings come from the environment."""
@@ -168,15 +156,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(Doorman, keyring=keyring, audit=audit, page=dashboard.refusal)
-    if settings.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.allowed_origins,
-            allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE"),
-            allow_headers=READ_OF_PAGES,
-            expose_headers=TOLD_TO_PAGES,
-        )
+    origins = settings.allowed_origins
+    if origins:
+        app.add_middleware(Cors, origins=origins, is_for_preflights=True)
     app.add_middleware(Guards, settings=settings, counts=counts)
+    if origins:
+        app.add_middleware(Cors, origins=origins, is_for_preflights=False)
     documents.install(app)
     return app
 

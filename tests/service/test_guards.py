@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import AsyncIterator
 
 import pytest
 
 from service.api.problems import PROBLEM_JSON
 from service.app import create_app
 from service.settings import Settings
+from tests.service.api import serving
 from tests.service.guarded_app import (
     PLAIN,
     ask,
@@ -126,6 +129,31 @@ async def test_a_listed_page_may_send_json_and_read_the_answer() -> None:
         "access-control-allow-origin"
         not in (await ask(create_app(Settings(store="sqlite://")), "GET", "/healthz")).headers
     )
+
+
+async def test_a_listed_page_may_read_what_the_guards_answer() -> None:
+    headers = {"origin": "https://pages.example", "content-type": "application/json"}
+    has_begun = asyncio.Event()
+
+    async def unfinished() -> AsyncIterator[bytes]:
+        yield b"{"
+        has_begun.set()
+        await asyncio.sleep(3600)
+
+    limits = {"max_body_bytes": 1 << 16, "body_timeout_s": 0.2, "max_requests": 1}
+    async with serving("sqlite://", allowed_origins=("https://pages.example",), **limits) as api:
+        late = asyncio.create_task(api.http.post("/predict", content=unfinished(), headers=headers))
+        await has_begun.wait()
+        answers = [
+            (await api.http.get("/learners", headers=headers), 503),
+            (await late, 408),
+            (await api.http.post("/predict", content=bytes(1 << 17), headers=headers), 413),
+            (await api.http.get("/learners", headers=headers | {"host": "evil.example"}), 421),
+        ]
+    for answer, status in answers:
+        problem_of(answer, status, answer.json()["type"].removeprefix("/problems/"))
+        assert answer.headers.get_list("access-control-allow-origin") == ["https://pages.example"]
+        assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
