@@ -14,6 +14,7 @@ import secrets
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
+from urllib.parse import unquote
 
 ID_BYTES, SECRET_BYTES = 5, 32
 MAX_NAME = 64
@@ -29,7 +30,9 @@ _NOBODY: Final = bytes(32)
 
 
 def without_secrets(text: str) -> str:
-    """The text with all keys in it reduced to their ids."""
+    """The text with all keys in it reduced to their ids. If keys in it are percent-encoded, all of the text is decoded."""
+    if "%" in text and _TOKEN.search(decoded := unquote(text)):
+        text = decoded
     return _TOKEN.sub(r"okl_\1_...", text) if "okl_" in text else text
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.keys.key import KeyScope, mint
 from service.trace import trace_of
 from tests.service.api import Api, serving
 from tests.service.kept_lines import kept_lines
@@ -57,6 +58,19 @@ async def test_a_path_stays_in_its_field(api: Api, lines: list[str], path: str) 
     assert line.isprintable()
     assert line.isascii()
     assert facts(line)["status"] == "404"
+
+
+async def test_no_secret_is_logged_however_it_is_written(api: Api, lines: list[str]) -> None:
+    key, text = mint("k", KeyScope.READ, now=0.0)
+    secret = text.split("_", 2)[2]
+    for path in (
+        f"/sessions/{text}",
+        f"/sessions/okl%5F{key.id}_{secret}",
+        f"/%6fkl_{key.id}%5f%{ord(secret[0]):x}{secret[1:]}",
+    ):
+        await api.http.get(path)
+        assert secret[1:] not in lines[-1]
+        assert f"okl_{key.id}_..." in facts(lines[-1])["path"]
 
 
 async def test_refused_requests_are_logged(api: Api, lines: list[str]) -> None:
