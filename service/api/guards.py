@@ -353,6 +353,8 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
             is_open, status = True, SWITCHING
             instance = request_id(scope).encode("ascii")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance)]
+        elif message["type"] == "websocket.http.response.start":
+            status = message["status"]
         elif message["type"] == "websocket.close" and not is_open and message.get("code", 1000) == 1000:
             # This is how the router answers when no route matches.
             missing = RouteNotFound("There is no websocket at this path.")

@@ -19,6 +19,7 @@ from service.keys.key import Key, KeyScope, Rate, mint
 from service.keys.keyring import Keyring
 from service.settings import Settings
 from service.store.base import open_store
+from service.telemetry.counts import Counts
 from tests.service.keyed import make
 
 pytestmark = pytest.mark.anyio
@@ -62,12 +63,12 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.01)
 
 
-def behind(app: ASGIApp, *keys: Key) -> tuple[ASGIApp, Keyring]:
+def behind(app: ASGIApp, *keys: Key, counts: Counts | None = None) -> tuple[ASGIApp, Keyring]:
     ring = Keyring(is_open=False)
     ring._keys = {key.id: key for key in keys}
     keeper = Doorman(app, ring)
     keeper._doors = Doors((LONG, EVENTS))
-    return Guards(keeper, Settings(store="sqlite://")), ring
+    return Guards(keeper, Settings(store="sqlite://"), counts), ring
 
 
 def socket(path: str, **headers: str) -> Scope:
@@ -93,7 +94,8 @@ def socket(path: str, **headers: str) -> Scope:
 )
 async def test_a_websocket_is_refused_before_it_opens(path: str, is_given: bool, status: int) -> None:
     key, text = mint("k", KeyScope.WRITE, prefix="team-", now=0.0)
-    app, _ = behind(chat, key)
+    counts = Counts()
+    app, _ = behind(chat, key, counts=counts)
     peer = Peer()
     peer.says.put_nowait({"type": "websocket.connect"})
     await app(socket(path, **({"authorization": f"Bearer {text}"} if is_given else {})), peer.receive, peer.send)
@@ -102,6 +104,7 @@ async def test_a_websocket_is_refused_before_it_opens(path: str, is_given: bool,
         "websocket.http.response.body",
     ]
     assert peer.heard[0]["status"] == status
+    assert [of for _, _, of in counts.requests] == [status // 100]
 
 
 async def test_a_socket_of_another_pages_browser_is_refused_though_it_has_the_cookie() -> None:
