@@ -136,6 +136,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 gc.set_threshold(*GC_THRESHOLDS)
                 yield
         finally:
+            audit.flush()
             await worker.close()
             await store.close()
             log.info("stopped")

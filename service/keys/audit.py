@@ -33,21 +33,30 @@ class Audit:
 
     def done(self, facts: dict[str, Any], status: int) -> None:
         """Log an act that was permitted, with the status of its answer; 0 if there was none."""
+        self._enter_second()
         outcome = "done" if 200 <= status < 400 else "failed"
         log.info("audit", extra=facts | {"outcome": outcome, "status": status})
 
     def refused(self, facts: dict[str, Any], status: int, problem: str) -> None:
         """Log a request that was not admitted."""
-        second = int(self._clock())
-        if second != self._second:
-            if self._left_out:
-                log.info("audit", extra={"outcome": "refused", "left_out": self._left_out})
-            self._second, self._told, self._left_out = second, 0, 0
+        self._enter_second()
         if self._told >= REFUSALS_A_SECOND:
             self._left_out += 1
             return
         self._told += 1
         log.info("audit", extra=facts | {"outcome": "refused", "status": status, "problem": problem})
+
+    def flush(self) -> None:
+        """Log how many refusals were left out since the last time."""
+        if self._left_out:
+            log.info("audit", extra={"outcome": "refused", "left_out": self._left_out})
+            self._left_out = 0
+
+    def _enter_second(self) -> None:
+        second = int(self._clock())
+        if second != self._second:
+            self.flush()
+            self._second, self._told = second, 0
 
 
 def facts_of(
