@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from okl.errors import ConfigurationError
+
+from ..store.store_url import split_url
 
 
 def check_kept(url: str) -> None:
@@ -22,7 +24,7 @@ def check_there(url: str) -> None:
 
 def _file_of(url: str) -> Path | None:
     """The file of a store; None for other kinds of stores."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme != "sqlite" or parts.netloc:
         return None
     if not parts.path[1:]:

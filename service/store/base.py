@@ -19,11 +19,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from okl.errors import ConfigurationError
 
 from .moving import Moving
+from .store_url import split_url
 
 DIGEST_BYTES = 16
 
@@ -392,7 +392,7 @@ def open_store(url: str, limits: Limits | None = None) -> Store:
     sqlite:///relative/path.sqlite3, sqlite:////absolute/path.sqlite3, sqlite:// (in memory, for tests);
     redis://host:port/db, rediss://..., redis+sentinel://host:port,host:port/service, redis+cluster://host:port.
     """
-    scheme = urlsplit(url).scheme
+    scheme = split_url(url).scheme
     if scheme not in STORE_MODULES:
         raise ConfigurationError(f"store url: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
     return importlib.import_module(f".{STORE_MODULES[scheme]}", __package__).from_url(url, limits or Limits())

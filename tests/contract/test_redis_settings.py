@@ -30,6 +30,7 @@ SECRET = "hunter2/x:y@z%zz"
         f"redis://host?password={SECRET}&wait_replicas=1&wait_ms=0",
         f"redis://host?password={SECRET}&deadline_s=0",
         f"redis+cluster://:{SECRET}@host/1",
+        f"redis://:{SECRET}@[::1/0",
         "redis+cluster://:hunter2@host?wait_replicas=1",
         "redis+sentinel://:hunter2@host:26379?sentinel_password=hunter2",
         "redis+sentinel://:hunter2@host:26379/main?sentinel_password=hunter2&foo=hunter2",

@@ -82,6 +82,10 @@ def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     assert "Session not found" in okl("move", "nobody", "--store", store, "--to", target, code=1)
     assert "there already" in okl("move", "--store", store, "--to", store, code=2)
     assert "unknown scheme" in okl("move", "--store", store, "--to", "mongo://host", code=2)
+    for source, to in ((store, "redis://[::1/0"), ("redis://:secret@[::1/0", store)):
+        refused = okl("move", "--store", source, "--to", to, code=2)
+        assert "malformed" in refused
+        assert "secret" not in refused
     file.write_bytes(b"not an archive")
     assert "Damaged archive" in okl("import", str(file), "--store", target, code=1)
     okl("export", "a", "--store", store, "--out", str(file))
