@@ -22,7 +22,7 @@ from .bodies import kind_of
 from .body import BodyRoute, reply
 from .dependencies import SessionPath, StatesDep
 from .problems import responses
-from .routes import BODY, CREATED, MOVES, STORE
+from .routes import BODY, CREATED, MOVES, STORE, with_headers
 from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionSettings
 from .values import OwnName
 
@@ -36,7 +36,8 @@ _ANY = "*"
 
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 _FILE = {STATE: {"schema": {"type": "string", "format": "binary"}}}
-_DOWNLOAD = {200: {"content": _FILE, "headers": {"ETag": {"schema": {"type": "string"}}}}}
+_TAGGED = with_headers(200, "ETag")
+_DOWNLOAD = {200: _TAGGED[200] | {"content": _FILE}}
 
 IfMatchAny = Annotated[
     str | None,
@@ -80,6 +81,7 @@ async def _state_of(request: Request) -> bytes:
     "/sessions/{session}/snapshot",
     response_model=SessionDetail,
     responses=CREATED
+    | _TAGGED
     | responses(
         *BODY,
         *_SESSION,
@@ -192,7 +194,8 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
 @moving_bodies.post(
     "/sessions/{session}/rollback",
     response_model=SessionDetail,
-    responses=responses(
+    responses=_TAGGED
+    | responses(
         *BODY,
         *_SESSION,
         errors.CheckpointNotFound,
@@ -213,10 +216,12 @@ async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep,
 @moving_bodies.post(
     "/sessions/{session}/rename",
     response_model=SessionDetail,
-    responses=responses(*BODY, *_SESSION, errors.SessionExists, errors.SessionFollows),
+    responses=with_headers(200, "Location", "ETag")
+    | responses(*BODY, *_SESSION, errors.SessionExists, errors.SessionFollows),
     summary="Rename a session",
 )
 async def rename(body: RenameBody, session: SessionPath, states: StatesDep) -> Response:
-    """Its waiting predictions, remembered ids and checkpoints move too. Meanwhile its requests get a retryable error."""
+    """Its waiting predictions, remembered ids and checkpoints move too. Meanwhile its requests get a retryable error, or
+    the path of the new name."""
     found = await states.rename(session, body.name)
     return reply(wire.session(found), 200, wire.headers(found) | {"Location": f"/sessions/{body.name}"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -221,7 +221,13 @@ async def update_several(
 
 # -- sessions -------------------------------------------------------------------------------------------------------
 
-CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag": {"schema": {"type": "string"}}}}}
+
+def with_headers(status: int, *names: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entry for headers of an answer."""
+    return {status: {"headers": {name: {"schema": {"type": "string"}} for name in names}}}
+
+
+CREATED = with_headers(201, "Location", "ETag")
 
 
 @bodies.post(
@@ -289,9 +295,8 @@ async def list_sessions(
 @sessions.get(
     "/sessions/{session}",
     response_model=SessionDetail,
-    responses=responses(
-        errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE
-    ),
+    responses=with_headers(200, "ETag")
+    | responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE),
     summary="Inspect a session",
 )
 async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:

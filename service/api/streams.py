@@ -130,7 +130,14 @@ def _named(name: str) -> str:
     "/sessions/{session}/stream",
     response_class=Response,
     responses={200: {"content": _LINES}}
-    | responses(errors.InvalidInput, errors.SessionNotFound, errors.Overloaded, errors.UnsupportedMediaType, *STORE),
+    | responses(
+        errors.InvalidInput,
+        errors.SessionNotFound,
+        errors.Overloaded,
+        errors.PayloadTooLarge,
+        errors.UnsupportedMediaType,
+        *STORE,
+    ),
     openapi_extra=_TO_LINES,
     summary="Rounds as lines, in both directions",
 )
