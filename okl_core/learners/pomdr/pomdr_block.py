@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
-from okl_core.learners.pomdr.pomdr_round import PomdrView, Row, absorb, learning_rate, mirror_step, row_of
+from okl_core.learners.pomdr.pomdr_round import FactorRow, PomdrView, absorb, learning_rate, mirror_step, row_of
 from okl_core.learners.pomdr.pomdr_state import POMD, PomdrConfig, PomdrState
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
@@ -120,7 +120,7 @@ class PomdrBlock:
             if state.phase == POMD:
                 self.alone.append(self.X[i])
 
-    def _row_alone(self, i: int) -> Row:
+    def _row_alone(self, i: int) -> FactorRow:
         """The row by which L grows, as a round alone computes it: L keeps its rounding, which near points magnify."""
         kernel, x = self.config.kernel, self.X[i]
         return row_of(self.state, kernel.at(x), kernel.row(self.alone, x)[self.config.window :])

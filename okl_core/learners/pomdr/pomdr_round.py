@@ -63,7 +63,7 @@ class PomdrView(NamedTuple):
     """k_S(x_t), shape (|S|,); in phase 2 only its first B/2 entries are read."""
 
 
-class Row(NamedTuple):
+class FactorRow(NamedTuple):
     """The row by which L grows if x_t joins S in phase 1: z = L^{-1} k, and sqrt(alpha), with alpha = kappa - |z|^2."""
 
     z: F64
@@ -77,7 +77,7 @@ class PomdrStep(NamedTuple):
     """lambda_t y."""
     beta: F64 | None
     """The coefficients of u, shape (|S|,), if it is a projection; None if it is k(x_t, .), and x_t joins S."""
-    row: Row | None
+    row: FactorRow | None
     """None unless x_t joins S in phase 1."""
     nearest: int
     """The most similar of the first B/2 points, if x_t joins S behind them; else -1."""
@@ -100,10 +100,10 @@ def learning_rate(config: PomdrConfig, state: PomdrState, D: float) -> float:
     return U / math.sqrt(largest) if largest > 0.0 else 0.0
 
 
-def row_of(state: PomdrState, kappa: float, k: F64) -> Row:
+def row_of(state: PomdrState, kappa: float, k: F64) -> FactorRow:
     """Eq. (4)."""
     z = state.factor.solve(k)
-    return Row(z, math.sqrt(max(kappa - float(z.dot(z)), 0.0)))
+    return FactorRow(z, math.sqrt(max(kappa - float(z.dot(z)), 0.0)))
 
 
 def mirror_step(
@@ -180,7 +180,7 @@ def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
     return factor
 
 
-def _absorb_row(config: PomdrConfig, state: PomdrState, row: Row) -> None:
+def _absorb_row(config: PomdrConfig, state: PomdrState, row: FactorRow) -> None:
     """Let a point join S in phase 1: L grows by its row, or it is the B0-th point and phase 2 begins."""
     if len(state.coefficients) + 1 >= config.pomd_budget_at(state.t + 1):
         state.phase, state.t_bar = OMDR, state.t + 2
