@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, final
 
@@ -29,7 +29,7 @@ class Form:
             return {name: array_of(values) for name, values in columns.items()}
         import narwhals as nw
 
-        typed = {name: _of_one_type(values) for name, values in columns.items()}
+        typed = {name: of_one_type(values) for name, values in columns.items()}
         return self._indexed(nw.from_dict(typed, backend=self.library).to_native())
 
     def series(self, name: str, values: Sequence[Any]) -> Any:
@@ -38,7 +38,7 @@ class Form:
             return array_of(values)
         import narwhals as nw
 
-        return self._indexed(nw.from_dict({name: _of_one_type(values)}, backend=self.library)[name].to_native())
+        return self._indexed(nw.from_dict({name: of_one_type(values)}, backend=self.library)[name].to_native())
 
     def _indexed(self, result: Any) -> Any:
         if self.index is not None:
@@ -64,14 +64,28 @@ def array_of(values: Sequence[Any]) -> Any:
         return array
 
 
-def _of_one_type(values: Sequence[Any]) -> list[Any]:
-    """Values of one type, as a column needs: numbers become floats if any is one, labels of mixed types become text."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {int, float}:
-        return [None if value is None else float(value) for value in values]
-    if len(kinds) > 1:
-        return [None if value is None else str(value) for value in values]
-    return list(values)
+def of_one_type(values: Sequence[Any]) -> list[Any]:
+    """Values, or lists of them, of one type, as a column needs: numbers become floats if any is one, and labels of mixed
+    types become text."""
+    kinds = set(_kinds(values))
+    if len(kinds) < 2:
+        return list(values)
+    return _converted(float if kinds == {int, float} else str, values)
+
+
+def _kinds(values: Sequence[Any]) -> Iterator[type]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _kinds(value)
+        elif value is not None:
+            yield type(value)
+
+
+def _converted(kind: type, values: Sequence[Any]) -> list[Any]:
+    return [
+        _converted(kind, value) if isinstance(value, list | tuple) else None if value is None else kind(value)
+        for value in values
+    ]
 
 
 def _index_of(frame: Any) -> Any:

@@ -235,7 +235,10 @@ def _table(labels: Sequence[Label], values: F64, form: Form) -> Any:
     """Values of shape (n, K) with one column per label, as a data frame or an array."""
     if form.library is None:
         return values
-    frame = form.frame({str(label): values[:, k].tolist() for k, label in enumerate(labels)})
+    names = [str(label) for label in labels]
+    if len(set(names)) < len(names):  # the labels "1" and 1 need different names
+        names = [repr(label) for label in labels]
+    frame = form.frame({name: values[:, k].tolist() for k, name in enumerate(names)})
     if form.index is not None:
         frame.columns = list(labels)  # pandas allows any column name, and River expects the labels
     return frame

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from okl.errors import MalformedBody, PayloadTooLarge, UnsupportedMediaType
+from okl.frames import of_one_type
 from okl_core.types import F64
 
 from ..session.definition import Input, Scalar
@@ -85,7 +86,7 @@ def write(told: RoundsPlayed) -> bytes:
 
     totals = {"session": told.session, "t": told.t, "rounds": told.rounds, "loss": told.loss, "mistakes": told.mistakes}
     totals |= {"duplicate": told.is_duplicate}
-    table = pa.table({_OF_A_ROUND[name]: list(values) for name, values in told.columns.told().items()})
+    table = pa.table({_OF_A_ROUND[name]: of_one_type(values) for name, values in told.columns.told().items()})
     table = table.replace_schema_metadata({name: str(value) for name, value in totals.items() if value is not None})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -85,6 +86,15 @@ def test_rounds_of_a_frame(client: Client, library: Any) -> None:
 def test_labels_of_several_types(labels: list[Any], column: list[Any]) -> None:
     assert Form.of(pl.DataFrame({"a": [1, 2, 3]})).series("label", labels).to_list() == column
     assert Form.of(pl.DataFrame({"a": [1, 2, 3]})).frame({"label": labels})["label"].to_list() == column
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"])
+def test_sets_of_labels_of_several_types(library: Any) -> None:
+    sets = [("a", 1, True), (), [True]]
+    found = Form.of(library({"a": [1, 2, 3]})).frame({"sets": sets, "numbers": [[1, 0.5], [1], []]})
+    columns = nw.from_native(found).to_dict(as_series=False)
+    assert list(map(list, columns["sets"])) == [["a", "1", "True"], [], ["True"]]
+    assert list(map(list, columns["numbers"])) == [[1.0, 0.5], [1.0], []]
 
 
 def test_an_array_keeps_what_labels_are() -> None:

@@ -167,6 +167,15 @@ def test_labels_that_are_numbers_name_the_columns(client: Client) -> None:
         model.learn_many(frame, pd.DataFrame({"a": [1.0] * 40, "b": [1.0] * 40}))
 
 
+def test_labels_of_the_same_text_have_a_column_each(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", labels=["1", 1, "no"])
+    model.learn_many([[0.0], [1.0], [2.0]] * 4, ["1", 1, "no"] * 4)
+    of_polars, of_pandas = (model.predict_proba_many(library.DataFrame({"a": [1.0]})) for library in (pl, pd))
+    assert of_polars.columns == ["'1'", "1", "'no'"]
+    assert of_pandas.columns.tolist() == ["1", 1, "no"]
+    assert of_polars.to_numpy() == pytest.approx(of_pandas.to_numpy())
+
+
 def test_neither_library_is_loaded() -> None:
     program = "import sys, okl; okl.RemoteClassifier; print({'river', 'sklearn', 'pandas'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -78,6 +78,18 @@ def test_the_answer_is_what_the_client_prefers(client: Client, url: str, accepte
     assert (answer.content[:1] == b"{") != is_arrow
 
 
+@pytest.mark.parametrize("labels", [["none", 1, 2], [True, "a", "b"]], ids=str)
+def test_labels_of_several_types_are_text(client: Client, url: str, labels: list[Any]) -> None:
+    for name in ("s", "twin"):
+        client.create(name, labels=labels, interval=0.9)
+    table = pa.table({"x": X[:60].tolist(), "y": labels[1:] * 30})
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=stream(table), headers=HEADERS | {"Accept": arrow.ARROW})
+    found, twin = pa.ipc.open_stream(answer.content).read_all(), client.rounds("twin", X[:60].tolist(), labels[1:] * 30)
+    assert labels[0] in twin["labels"]
+    assert found["label"].to_pylist() == [str(label) for label in twin["labels"]]
+    assert found["set"].to_pylist() == [[str(label) for label in one] for one in twin["sets"]]
+
+
 def test_columns_are_fields(client: Client, url: str) -> None:
     columns = {
         "n": [1, 2, None],
