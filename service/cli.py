@@ -227,7 +227,7 @@ def replay(
     url: Url = None,
     key: KeyOption = None,
 ) -> None:
-    """Feed a CSV file to a session, row by row in order; run it again to resume where it stopped."""
+    """Feed a CSV file to a session, row by row in order; run it again without --start to resume where it stopped."""
     from .commands.recording import Selection
     from .commands.replay import Sending
     from .commands.replay import replay as run

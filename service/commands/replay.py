@@ -85,7 +85,7 @@ def replay(
     """Send the rows that the session has not seen; return the session as the service describes it then, and the score.
 
     A row is a round, so the session's t is the row to resume from; `start` overrides it for a session that other streams
-    feed too. Ids derive from the rows, so a row that is sent again is not learned twice.
+    feed too. Ids derive from the rows, so a request for the same rows is not learned twice.
     """
     recording = look_through(path, selection)
     if way.out is not None:

@@ -100,6 +100,16 @@ def test_a_file_that_has_grown_is_gone_on_with(run, client: Client, tmp_path: Pa
     assert len(read(out)) == 50
 
 
+def test_a_batch_that_is_sent_again_is_not_learned_again(run, client: Client, tmp_path: Path) -> None:
+    arguments = (stream(tmp_path / "s.csv", 30), "--session", "s", "--label", "y", "--batch", 20)
+    for _ in "12":
+        run(*arguments, "--start", 0)
+    assert client.inspect("s")["t"] == 30
+    stream(tmp_path / "s.csv", 50)
+    run(*arguments, "--start", 30)
+    assert client.inspect("s")["t"] == 50
+
+
 def test_a_killed_replay_goes_on_and_learns_nothing_twice(run, url: str, client: Client, tmp_path: Path) -> None:
     """Killed again and again in the middle, the rows are those of one that ran through."""
     path, out = stream(tmp_path / "s.csv", 120), tmp_path / "p.csv"
