@@ -24,8 +24,9 @@ from okl.errors import NotFinite, WrongType
 from okl.values import as_json
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.checked import checked_truth
-from okl_core.contract.learner import get_learner, taken_dim
+from okl_core.contract.learner import taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
+from okl_core.contract.truth_choice import for_truths
 from okl_core.errors import ConfigError, LabelError, ShapeError, StateFormatError
 from okl_core.records import record
 from okl_core.records.kept import arrays_of, preparation_of, told_of
@@ -42,26 +43,15 @@ STAND_IN_INPUT = (0.0,)
 
 
 def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int, *, has_labels: bool) -> LearnerSpec:
-    """The spec for an estimator's parameters. Raises UnknownKind, and ConfigError if the learner cannot do the task.
-
-    A learner of either labels or numbers, such as `auto`, is configured for one of them.
-    """
-    given = truth_of(learner, has_labels=has_labels) | dict(config or {})
-    spec, algorithm, parsed = parse_spec({"kind": learner, "seed": seed, "lags": lags, "config": given})
+    """The spec for an estimator's parameters. Raises UnknownKind, and ConfigError if the learner cannot do the task."""
+    given = {"kind": learner, "seed": seed, "lags": lags, "config": dict(config or {})}
+    spec, algorithm, parsed = parse_spec(for_truths(given, has_labels=has_labels))
     target, (low, high) = algorithm.target(parsed), algorithm.truth_range(parsed)
     if has_labels and target == "real" and not low <= -1.0 < 1.0 <= high:
         raise ConfigError(f"{learner} learns numbers from {low} to {high}; labels are -1 and 1 to it: widen its range")
     if not has_labels and target not in ("real", "any"):
         raise ConfigError(f"{learner} with this config learns labels, and a regressor has to learn numbers")
     return spec
-
-
-def truth_of(learner: str, *, has_labels: bool) -> dict[str, str]:
-    """The config entry that selects labels or numbers, empty for a learner of only one. Raises UnknownKind."""
-    truth = get_learner(learner).config_type.model_fields.get("truth")
-    if truth is None:
-        return {}
-    return {"truth": ("classes" if truth.default == "classes" else "labels") if has_labels else "numbers"}
 
 
 def learns_many_labels(spec: LearnerSpec) -> bool:

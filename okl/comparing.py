@@ -184,7 +184,8 @@ def compare(
     delay
         The truth of a row is learned after this many further rows have been predicted.
     are_labels
-        Whether the truths are labels rather than numbers. By default strings, booleans, and truths with only two values are.
+        Whether the truths are labels rather than numbers. By default strings, booleans, and truths with only two values are,
+        and other numbers if learners of many labels are compared and none of numbers.
     progress
         Whether to show a progress bar.
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Self, final
 
 import numpy as np
 
-from okl._estimating import truth_of
 from okl._scores import F64, decision_of, probabilities_of
 from okl.answers import Label, Predictions
 from okl.client import Client
@@ -21,7 +19,7 @@ from okl.frames import Form, array_of
 from okl.routes import Learner
 from okl.session import Session
 from okl.values import column
-from okl_core.errors import UnknownKind
+from okl_core.contract.truth_choice import for_truths
 
 Settings = Mapping[str, Any]
 
@@ -77,14 +75,7 @@ class _Remote:
         return self._session
 
     def _spec(self) -> Learner | None:
-        """The spec; a learner of either labels or numbers, such as `auto`, is configured for one of them."""
-        if self.learner is None:
-            return None
-        spec: dict[str, Any] = {"kind": self.learner} if isinstance(self.learner, str) else dict(self.learner)
-        with suppress(UnknownKind):  # the service may know others
-            truth = truth_of(spec["kind"], has_labels=self._has_labels)
-            spec["config"] = truth | dict(spec.get("config") or {})
-        return spec
+        return None if self.learner is None else for_truths(self.learner, has_labels=self._has_labels)
 
     def learn_one(self, x: Any, y: Any) -> None:
         """Learn one record and its truth."""

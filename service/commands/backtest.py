@@ -22,6 +22,7 @@ from okl.comparing import HEADINGS, MOST_LETTERS
 from okl.errors import ConfigurationError, SessionNotFound
 from okl.measures import error_name
 from okl_core import LearnerSpec
+from okl_core.contract.truth_choice import for_truths
 
 from ..archive.journals import read_archive
 from ..challengers.champion import challenger_of, lesson_of
@@ -68,15 +69,13 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
     if session.task is None or not entries:
         raise ConfigurationError(f"The journal of session {name!r} has no rounds; OKL_RETAIN_BYTES keeps more of it.")
     steps = list(steps_in_time(entries, session))
+    is_classifier = session.task.truths.is_classifier
 
     def define(spec: Json) -> Definition:
         try:
-            learner: LearnerSpec | None = LearnerSpec.model_validate(spec)
+            learner = LearnerSpec.model_validate(for_truths(spec, has_labels=is_classifier))
         except ValidationError as error:
             raise ConfigurationError(f"--learner: {error.errors()[0]['msg']}") from error
-        if learner is not None and learner.kind == "auto" and not learner.config and not learner.lags:
-            # Let the service choose by the kind of the truths.
-            learner = None
         return challenger_of(session, challenger_name(name, "backtest"), learner)
 
     specs = specs_of(learners)

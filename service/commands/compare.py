@@ -26,6 +26,7 @@ from okl.measures import error_name
 from ..session.limits import SessionLimits
 from ..settings import Settings
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
+from .fitting import decided
 from .recording import RecordedRow, Recording, Selection, look_through, looked_through
 
 NO_FIGURE: Final = (
@@ -120,10 +121,11 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
 def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list[Contestant]:
     """Raises ConfigurationError."""
     if recording.has_labels:
-        recording.settings(are_labels=True, with_range=False)
+        recording.settings(with_range=False)
     if not specs:
         raise ConfigurationError("There are no learners to compare.")
     check_count(specs)
+    recording = decided(recording, specs)
     limits, define = limits_here(), partial(definition_for, recording)
     named = zip(names_of(specs), specs, strict=True)
     return [Contestant(name, spec, define, limits, delay=delay) for name, spec in named]

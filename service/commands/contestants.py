@@ -30,7 +30,8 @@ from ..session.played import Forecasts
 from ..session.requests import Follow, Question
 from ..session.scorecard import LEAST_LEFT, Tally
 from ..session.session import Session
-from ..session.task import NUMBERS, reckoned
+from ..session.task import reckoned
+from .fitting import fitted
 from .recording import RecordedRow, Recording
 
 BLOCK: Final = 100
@@ -311,17 +312,12 @@ def _given_to(probabilities: F64, k: int) -> float:  # (K,)
 
 def definition_for(recording: Recording, spec: Json) -> Definition:
     """The definition of a session that plays a file. Raises OklError, ServiceError."""
-    parsed, algorithm, config = parse_spec(spec)
-    is_auto = parsed.kind == "auto"
-    are_labels = recording.has_labels or (not is_auto and algorithm.target(config) == "class")
-    settings = recording.settings(are_labels=are_labels, with_range=not is_auto)
+    found, settings = fitted(recording, spec)
+    parse_spec(found)  # says what is wrong better than the validation below
+    learner = LearnerSpec.model_validate(found)
     labels, y_range = settings.get("labels"), settings.get("y_range")
-    learner = LearnerSpec.model_validate(spec)
-    if is_auto and not parsed.config and not parsed.lags:
-        # As the service chooses by the kind of the truths; without labels it waits for the first, and late truths must not.
-        learner = None if are_labels else NUMBERS
     return Definition(
-        name=parsed.kind,
+        name=learner.kind,
         learner=learner,
         labels=None if labels is None else tuple(labels),
         y_range=None if y_range is None else (y_range[0], y_range[1]),

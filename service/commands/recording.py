@@ -72,9 +72,9 @@ class Recording:
         """Whether the truths are labels by default: they are not numbers, or have just two values."""
         return not self.are_numbers or (self.truths is not None and len(self.truths) == 2)
 
-    def settings(self, *, are_labels: bool, with_range: bool) -> dict[str, Any]:
+    def settings(self, *, with_range: bool) -> dict[str, Any]:
         """A session's settings for the truths. Raises ConfigurationError."""
-        if are_labels:
+        if self.has_labels:
             if self.truths is None:
                 raise ConfigurationError(f"The label column has over {MAX_CLASSES} values, too many for labels.")
             return {"labels": sorted(self.truths, key=lambda value: (str(type(value)), value))}

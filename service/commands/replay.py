@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from okl.client import Client
 from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
 
+from .fitting import decided, fitted
 from .predictions_file import PredictionsFile, check_file
 from .recording import RecordedRow, Recording, Selection, look_through
 
@@ -64,12 +65,11 @@ class Scored:
 
 def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> None:
     """Create a session that fits the file: its labels, or the range of its truths."""
-    kind = learner if isinstance(learner, str) else str((learner or {}).get("kind", "auto"))
-    are_labels = recording.has_labels
-    if learner is not None and kind != "auto":
-        targets = {entry["kind"]: entry["target"] for entry in client.learners()}
-        are_labels |= targets.get(kind) == "class"
-    client.create(session, learner, **recording.settings(are_labels=are_labels, with_range=learner is not None))
+    if learner is None:
+        client.create(session, **recording.settings(with_range=False))
+        return
+    spec, settings = fitted(decided(recording, [learner]), learner)
+    client.create(session, spec, **settings)
 
 
 def replay(

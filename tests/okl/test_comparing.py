@@ -105,6 +105,18 @@ def test_what_the_truths_are_may_be_said() -> None:
         okl.compare(ROWS, LABELS, are_labels=False)
 
 
+def test_all_learners_are_compared_on_labels_or_all_on_numbers() -> None:
+    ratings = [1 + i % 5 for i in range(30)]
+    named, classes = {"kind": "auto", "config": {"truth": "numbers"}}, {"kind": "auto", "config": {"truth": "classes"}}
+    numbers = okl.compare(ROWS[:30], ratings, ["auto", named, classes, "one-vs-rest", "aioli"])
+    assert [line.is_classifier for line in numbers] == [False] * 5
+    assert numbers[0].error == numbers[1].error is not None
+    assert all("takes labels, not numbers" in (line.refusal or "") for line in numbers.lines[2:])
+    labels = okl.compare(ROWS[:30], ratings, [classes, "one-vs-rest", "mean"])
+    assert [line.is_classifier for line in labels] == [True, True, False]
+    assert "/labels" in (labels["mean"].refusal or "")
+
+
 @pytest.mark.parametrize(
     ("rows", "truths", "told"),
     [

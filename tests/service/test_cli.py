@@ -160,6 +160,27 @@ def test_replay_takes_the_target_of_the_config(okl, client: Client, tmp_path: Pa
     assert client.inspect("s")["t"] == 150
 
 
+@pytest.mark.parametrize(
+    ("learner", "told"),
+    [
+        ("auto", "RMSE"),
+        ('{"kind": "auto", "config": {"budget": 50}}', "RMSE"),
+        ("pool", "RMSE"),
+        ('{"kind": "auto", "config": {"truth": "classes"}}', "mistake rate"),
+    ],
+)
+def test_replay_chooses_what_a_learner_of_either_learns(
+    okl, client: Client, tmp_path: Path, learner: str, told: str
+) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("x,y\n" + "".join(f"{i % 5},{10 + i % 5}\n" for i in range(150)))
+    assert told in okl("replay", path, "--session", "s", "--label", "y", "--learner", learner)
+    if learner == "auto":
+        okl("replay", path, "--session", "default", "--label", "y")
+        found = [client.inspect(name)["metrics"] for name in ("s", "default")]
+        assert found[0] == found[1]
+
+
 def test_replay_into_a_session_of_lists(okl, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("a,b,y\n1,2,3\n4,5,6\n")
