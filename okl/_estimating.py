@@ -20,6 +20,7 @@ except ImportError as error:
     raise ImportError("the estimators read frames with narwhals: pip install 'okl[frames]'") from error
 
 from okl._scores import probabilities_of
+from okl.answers import Label, label_key
 from okl.errors import NotFinite, WrongType
 from okl.values import as_json
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
@@ -35,8 +36,6 @@ from okl_core.records.record import Raw, flatten
 from okl_core.records.survey import Survey
 from okl_core.records.warmup import ROUNDS, Warmup
 from okl_core.types import F64, REALS
-
-Label = bool | int | float | str
 
 STAND_IN_INPUT = (0.0,)
 """Input of the trivial forecaster, which ignores it."""
@@ -112,7 +111,7 @@ class RecordLearner:
     def __init__(self, spec: LearnerSpec, labels: Sequence[Label] | None, warmup_rounds: int = ROUNDS) -> None:
         self.spec, self._algorithm, self._config = parse_spec(spec)
         self.labels = None if labels is None else list(labels)
-        self._places = {label: i for i, label in enumerate(labels or ())}
+        self._places = {label_key(label): i for i, label in enumerate(labels or ())}
         self._target = self._algorithm.target(self._config)
         self._classes = len(labels) if labels else self.spec.config.get("classes")
         self._taken = self._algorithm.truth_range(self._config)
@@ -159,7 +158,7 @@ class RecordLearner:
         except Exception:
             if self.labels is not None and (self.learner, self.learner.t) == (learner, t):
                 for label in self.labels[known:]:
-                    del self._places[label]
+                    del self._places[label_key(label)]
                 del self.labels[known:]
             raise
 
@@ -238,7 +237,7 @@ class RecordLearner:
         """The truth as a number: a label's index, where a new label gets the next one. Raises LabelError, InputError."""
         if self.labels is None:
             return checked_truth(truth, "real", REALS)
-        place = self._places.get(truth) if isinstance(truth, Label) else None
+        place = self._places.get(label_key(truth)) if isinstance(truth, Label) else None
         if place is None:
             if not isinstance(truth, Label):
                 raise LabelError(f"a label is a string, a number or a boolean, not {truth!r}", "y")
@@ -252,9 +251,9 @@ class RecordLearner:
                 fix = "name `classes` in its config" if is_open else "one-vs-rest makes a learner of more of it"
                 raise LabelError(f"{problem}; {fix}", "y")
             for label in new:
-                self._places[label] = len(self.labels)
+                self._places[label_key(label)] = len(self.labels)
                 self.labels.append(label)
-            place = self._places[truth]
+            place = self._places[label_key(truth)]
         return float(place)
 
     @property

@@ -9,7 +9,12 @@ from typing import Any, Final, Self, final
 from okl.frames import NO_FRAME, Form
 from okl.problems import no_service
 
-Label = str | float | bool
+Label = bool | int | float | str
+
+
+def label_key(label: Label) -> tuple[bool, Label]:
+    """What distinguishes a label from others: Python has True equal to 1, but they are two labels."""
+    return isinstance(label, bool), label
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from okl._scores import F64, decision_of, probabilities_of
-from okl.answers import Label, Predictions
+from okl.answers import Label, Predictions, label_key
 from okl.client import Client
 from okl.frames import Form, array_of
 from okl.routes import Learner
@@ -237,4 +237,4 @@ def _table(labels: Sequence[Label], values: F64, form: Form) -> Any:
 
 def _of_label(row: Sequence[float], labels: Sequence[Label], label: Label) -> list[float]:
     """The probability of the label, empty if it is unknown."""
-    return [p for p, known in zip(row, labels, strict=False) if known == label]
+    return [p for p, known in zip(row, labels, strict=False) if label_key(known) == label_key(label)]

@@ -17,7 +17,6 @@ except ImportError as error:
     raise ImportError("the estimators of River need it: pip install 'okl[river]'") from error
 
 from okl._estimating import (
-    Label,
     RecordLearner,
     has_probabilities,
     learns_many_labels,
@@ -26,6 +25,7 @@ from okl._estimating import (
     rows_of,
     spec_of,
 )
+from okl.answers import Label
 from okl_core import Forecast
 from okl_core.records.record import Raw
 from okl_core.records.warmup import ROUNDS

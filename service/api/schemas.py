@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Strict, 
 from pydantic.functional_serializers import field_serializer
 from pydantic.functional_validators import field_validator, model_validator
 
+from okl.answers import label_key
 from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
 from okl_core.records.fields import FIELD_KINDS, FieldKind
@@ -175,7 +176,7 @@ class SessionSettings(Wire):
         if not 2 <= len(labels) <= MAX_CLASSES:
             raise ValueError(f"`labels` must be 2 to {MAX_CLASSES} values")
         # In JSON 1 and true are different values; in Python they are equal.
-        if len({(isinstance(v, bool), v) for v in labels}) < len(labels):
+        if len(set(map(label_key, labels))) < len(labels):
             raise ValueError("`labels` must be different values")
         return tuple(int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
 

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
+from okl.answers import label_key
 from okl.errors import ConfigurationError
 from okl_core.records.texts import number_in
 from okl_core.types import MAX_CLASSES
@@ -62,7 +63,7 @@ class Recording:
     columns: tuple[str, ...]
     rows: Callable[[], Iterator[RecordedRow]]
     count: int
-    truths: frozenset[Cell] | None
+    truths: tuple[Cell, ...] | None
     are_numbers: bool
     low: float
     high: float
@@ -95,18 +96,18 @@ def look_through(path: Path, selection: Selection) -> Recording:
 
 def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iterator[RecordedRow]]) -> Recording:
     """Scan rows from any source."""
-    truths: set[Cell] | None = set()
+    truths: dict[object, Cell] | None = {}
     count, are_numbers, low, high = 0, True, float("inf"), float("-inf")
     for row in rows():
         count += 1
         if truths is not None:
-            truths.add(row.y)
+            truths[label_key(row.y)] = row.y
             truths = truths if len(truths) <= MAX_CLASSES else None
         if isinstance(row.y, bool | str):
             are_numbers = False
         else:
             low, high = min(low, row.y), max(high, row.y)
-    known = None if truths is None else frozenset(truths)
+    known = None if truths is None else tuple(truths.values())
     return Recording(title, columns, rows, count, known, are_numbers, low, high)
 
 

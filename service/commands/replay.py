@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from okl.answers import label_key
 from okl.client import Client
 from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
 
@@ -48,7 +49,7 @@ class Scored:
         if "value" in answer:
             self.total += (answer["value"] - y) ** 2
         elif "label" in answer:
-            self.total += answer["label"] != y
+            self.total += label_key(answer["label"]) != label_key(y)
         else:
             return
         self.is_of_numbers = "value" in answer

@@ -105,6 +105,12 @@ def test_what_the_truths_are_may_be_said() -> None:
         okl.compare(ROWS, LABELS, are_labels=False)
 
 
+def test_labels_that_python_calls_equal_are_two() -> None:
+    truths = [(True, 1, False, 0)[i % 4] for i in range(40)]
+    line = okl.compare([[float(i % 4)] for i in range(40)], truths, ["frequencies"])[0]
+    assert (line.rounds, line.refusal) == (40, None)
+
+
 def test_all_learners_are_compared_on_labels_or_all_on_numbers() -> None:
     ratings = [1 + i % 5 for i in range(30)]
     named, classes = {"kind": "auto", "config": {"truth": "numbers"}}, {"kind": "auto", "config": {"truth": "classes"}}

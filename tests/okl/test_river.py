@@ -155,6 +155,16 @@ def test_truths_of_any_unit_reach_a_learner_of_a_range() -> None:
     assert model.predict_one({"i": 3}) == pytest.approx(5300.0, abs=30.0)
 
 
+def test_labels_that_python_calls_equal_are_two() -> None:
+    model = Classifier("frequencies")
+    for label in (1, True, True, True):
+        model.learn_one({"a": 1.0}, label)
+    assert model.predict_one({"a": 1.0}) is True
+    for _ in range(4):
+        model.learn_one({"a": 1.0}, 1)
+    assert model.predict_one({"a": 1.0}) is not True
+
+
 def test_what_cannot_be_learned_is_refused() -> None:
     with pytest.raises(ConfigError, match="regressor has to learn numbers"):
         Regressor("aioli")

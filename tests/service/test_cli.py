@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from okl.client import Client
 from service import __version__
 from service.cli import app
+from service.commands.replay import Scored
 from tests.service.definitions import EXACT, MEAN
 
 ROWS = 250
@@ -179,6 +180,18 @@ def test_replay_chooses_what_a_learner_of_either_learns(
         okl("replay", path, "--session", "default", "--label", "y")
         found = [client.inspect(name)["metrics"] for name in ("s", "default")]
         assert found[0] == found[1]
+
+
+def test_replay_of_labels_that_python_calls_equal(okl, client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("x,y\n" + "".join(f"0,{('true', '1', '0')[i % 3]}\n" for i in range(30)))
+    okl("replay", path, "--session", "s", "--label", "y")
+    found = client.inspect("s")
+    assert (found["t"], str(found["settings"]["labels"])) == (30, "[True, 0, 1]")
+    scored = Scored()
+    scored.add(True, {"label": 1})
+    scored.add(1.0, {"label": 1})
+    assert (scored.rows, scored.total) == (2, 1)
 
 
 def test_replay_into_a_session_of_lists(okl, client: Client, tmp_path: Path) -> None:
