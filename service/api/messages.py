@@ -15,7 +15,7 @@ from ..session.requests import Part, Predicted, Stepped, Told, Updated, as_told
 from . import wire
 from .lines import as_array
 from .problems import validation_problem
-from .round_schemas import PredictBody, StepBody, UpdateBody
+from .round_schemas import NamedUpdate, PredictBody, StepBody, UpdateBody
 from .slices import COUNTED_BYTES, MAX_OPENED, BodyLimits, elements_of, opened_in
 
 Message = PredictBody | UpdateBody | StepBody
@@ -37,7 +37,7 @@ def _kind(value: Any) -> str:
 
 _Message = Annotated[
     Annotated[PredictBody, Tag("<predict>")]
-    | Annotated[UpdateBody, Tag("<update>")]
+    | Annotated[NamedUpdate, Tag("<update>")]
     | Annotated[StepBody, Tag("<step>")],
     Discriminator(_kind),
 ]

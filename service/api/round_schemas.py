@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
@@ -51,12 +51,6 @@ class UpdateBody(Wire):
     x: Input | None = None
     weight: Weight = 1.0
 
-    @model_validator(mode="after")
-    def _names_a_round(self) -> UpdateBody:
-        if self.id is None and self.x is None:
-            raise ValueError("give the `id` of a waiting prediction, or the input `x`")
-        return self
-
 
 class UpdateRequest(UpdateBody):
     """Report a truth."""
@@ -68,6 +62,19 @@ class UpdateRequest(UpdateBody):
     session: KnownName
 
 
+NAMES_NO_ROUND = "give the `id` of a waiting prediction, or the input `x`"
+
+
+def _named(body: UpdateBody) -> UpdateBody:
+    if body.id is None and body.x is None:
+        raise ValueError(NAMES_NO_ROUND)
+    return body
+
+
+NamedUpdate = Annotated[UpdateBody, AfterValidator(_named)]
+"""An update that is not alone in its request, so that no header can have its id."""
+
+
 class StepBody(Wire):
     """The truth of one round and the input of the next: `update` as in `POST /update`, `predict` as in `POST /predict`.
     The session is in the path."""
@@ -76,7 +83,7 @@ class StepBody(Wire):
         json_schema_extra={"examples": [{"update": {"id": "visit-1", "y": "no"}, "predict": {"x": [0.1, 0.6, 0.3]}}]}
     )
 
-    update: UpdateBody
+    update: NamedUpdate
     predict: PredictBody
 
     @model_validator(mode="after")

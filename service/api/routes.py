@@ -18,6 +18,7 @@ from okl_core.losses import LOSSES
 
 from ..keys import visit
 from ..rounds import Rounds
+from ..session.inputs import invalid
 from ..session.requests import Report, Stepped
 from . import wire
 from .answers import (
@@ -35,6 +36,7 @@ from .dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, Sessi
 from .guards import REFUSALS
 from .problems import operation_id, responses
 from .round_schemas import (
+    NAMES_NO_ROUND,
     PredictBody,
     PredictRequest,
     StepBody,
@@ -108,8 +110,16 @@ async def _predict(rounds: RoundsDep, session: str, body: PredictBody, key: str 
     return reply(wire.prediction(predicted))
 
 
+def _reported_id(body: UpdateBody | UpdateSeveral, key: str | None) -> str | None:
+    """The id of the round whose truth is reported. Raises InvalidInput if neither an id nor an input names the round."""
+    id = one_id(body.id, key)
+    if id is None and body.x is None:
+        raise invalid("", NAMES_NO_ROUND)
+    return id
+
+
 async def _update(rounds: RoundsDep, session: str, body: UpdateBody, key: str | None) -> Response:
-    return reply(wire.update(await rounds.update(session, wire.report_of(body, one_id(body.id, key)))))
+    return reply(wire.update(await rounds.update(session, wire.report_of(body, _reported_id(body, key)))))
 
 
 def _stepped(rounds: Rounds, session: str, body: StepBody) -> Awaitable[Stepped]:
@@ -212,9 +222,9 @@ async def update_several(
 ) -> Response:
     """As `POST /update`, for one input in several sessions: one round each, each applied exactly once under the same `id`.
     If a session refuses, its entry is the problem; the others are not affected."""
+    id = _reported_id(body, key)
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
-    id = one_id(body.id, key)
     calls = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
     return reply({"updates": await of_each(names, calls, wire.update, request.scope)})
 

@@ -65,12 +65,6 @@ class UpdateSeveral(Wire):
     id: Id | None = None
     x: Input | None = None
 
-    @model_validator(mode="after")
-    def _names_a_round(self) -> UpdateSeveral:
-        if self.id is None and self.x is None:
-            raise ValueError("give the `id` of the predictions that wait, or the input `x`")
-        return self
-
 
 class StepSeveral(Wire):
     """Report truths to several sessions, and ask each of them for its next prediction."""

@@ -283,6 +283,9 @@ async def test_an_id_may_come_in_a_header(api: Api) -> None:
     assert (await api.call("POST", "/sessions/s/predict", {"x": [1.0]}, headers={"Idempotency-Key": "p"}))["id"] == "p"
     block = await api.call("POST", "/sessions/s/rounds", {"x": [[1.0]], "y": [2.0]}, headers={"Idempotency-Key": "b"})
     assert block["id"] == "b"
+    assert (await api.call("POST", path, {"y": 2.0}, headers={"Idempotency-Key": "p"}))["t"] == 3
+    problem = await api.refused("invalid-request", "POST", path, {"y": 2.0})
+    assert "give the `id`" in problem["detail"]
 
 
 async def test_a_restarted_service_goes_on(store_url: str) -> None:

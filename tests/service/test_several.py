@@ -99,9 +99,12 @@ async def test_one_id_for_all(workers: tuple[Api, Api]) -> None:
     body = {"sessions": NAMES, "x": X[1].tolist()}
     asked = await one.call("POST", "/sessions/predict", body, headers=header)
     assert {entry["id"] for entry in asked["predictions"]} == {"key"}
+    body = {"sessions": [{"session": name, "y": y} for name, y in truths(1).items()]}
+    learned = await one.call("POST", "/sessions/update", body, headers=header)
+    assert [entry["t"] for entry in learned["updates"]] == [2, 2, 2]
     told = await predict(one, X[0].tolist(), wait=False)
     assert all("id" not in entry for entry in told)
-    assert [entry["t"] for entry in await update(one, truths(2), x=X[2].tolist())] == [2, 2, 2]
+    assert [entry["t"] for entry in await update(one, truths(2), x=X[2].tolist())] == [3, 3, 3]
 
 
 async def test_what_one_refuses_undoes_nothing(workers: tuple[Api, Api]) -> None:
