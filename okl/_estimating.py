@@ -14,15 +14,10 @@ from typing import Any, final
 
 import numpy as np
 
-try:
-    import narwhals as nw
-except ImportError as error:
-    raise ImportError("the estimators read frames with narwhals: pip install 'okl[frames]'") from error
-
 from okl._scores import probabilities_of
 from okl.answers import Label, label_key
 from okl.errors import NotFinite, WrongType
-from okl.values import as_json
+from okl.values import as_json, check_distinct, frame_of
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.checked import checked_truth
 from okl_core.contract.learner import taken_dim
@@ -36,6 +31,9 @@ from okl_core.records.record import Raw, flatten
 from okl_core.records.survey import Survey
 from okl_core.records.warmup import ROUNDS, Warmup
 from okl_core.types import F64, REALS
+
+LEAST_WARMUP_ROUNDS = 2
+"""As in a session: one round has no scale."""
 
 STAND_IN_INPUT = (0.0,)
 """Input of the trivial forecaster, which ignores it."""
@@ -94,9 +92,16 @@ def raw_of(x: Mapping[Any, Any]) -> Raw:
 
 
 def rows_of(frame: Any) -> list[Raw]:
-    """The rows of a data frame of any library that narwhals reads, as records."""
-    rows = nw.from_native(frame, eager_only=True).iter_rows(named=True)
-    return [raw_of({str(name): value for name, value in row.items()}) for row in rows]
+    """The rows of a data frame of any library that narwhals reads, as records.
+
+    Raises WrongType for anything else, and for columns of one name, as 1 and "1" have in a record.
+    """
+    found = frame_of(frame)
+    if not hasattr(found, "columns"):
+        raise WrongType(f"Many records are a data frame, not {type(frame).__name__}.", errors=[])
+    names = [str(name) for name in found.columns]
+    check_distinct(names)
+    return [raw_of(dict(zip(names, row, strict=True))) for row in found.iter_rows()]
 
 
 @final
@@ -109,6 +114,8 @@ class RecordLearner:
     """
 
     def __init__(self, spec: LearnerSpec, labels: Sequence[Label] | None, warmup_rounds: int = ROUNDS) -> None:
+        if warmup_rounds < LEAST_WARMUP_ROUNDS:
+            raise ValueError(f"warmup_rounds must be at least {LEAST_WARMUP_ROUNDS}, not {warmup_rounds}")
         self.spec, self._algorithm, self._config = parse_spec(spec)
         self.labels = None if labels is None else list(labels)
         self._places = {label_key(label): i for i, label in enumerate(labels or ())}
@@ -339,7 +346,7 @@ class RecordLearner:
         """The learner of these bytes. Raises StateFormatError."""
         arrays, meta = from_bytes(blob)
         try:
-            one = cls(LearnerSpec.model_validate(meta["spec"]), meta["labels"], meta["warmup"] or 1)
+            one = cls(LearnerSpec.model_validate(meta["spec"]), meta["labels"], meta["warmup"] or ROUNDS)
             one._classes, one.t = meta["classes"], meta["t"]
             one._low, one._unit = meta["units"]
             if meta["prepared"] is not None:

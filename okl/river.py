@@ -109,7 +109,7 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
     seed
         Seed of the learner's random choices.
     warmup_rounds
-        Number of first rounds that determine fields, scales and learner.
+        Number of first rounds that determine fields, scales and learner; at least 2.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class Regressor(_RiverLearner, base.MiniBatchRegressor):
     seed
         Seed of the learner's random choices.
     warmup_rounds
-        Number of first rounds that determine fields, scales and learner.
+        Number of first rounds that determine fields, scales and learner; at least 2.
 
     Examples
     --------

@@ -131,7 +131,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
     seed : int
         Seed of the learner's random choices.
     warmup_rounds : int
-        Number of first rounds that determine fields, scales and learner.
+        Number of first rounds that determine fields, scales and learner; at least 2.
 
     Attributes
     ----------
@@ -172,10 +172,14 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         if is_first:
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
-            self._learning = self._begun(np.asarray(classes))
-        elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
-            raise ValueError(f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}")
-        self._learning.learn(rows, self._places(truths))
+            learning = self._begun(np.asarray(classes))
+        else:
+            if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+                told = f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}"
+                raise ValueError(told)
+            learning = self._learning
+        learning.learn(rows, self._places(truths))
+        self._learning = learning
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -239,7 +243,7 @@ class Regressor(RegressorMixin, _SklearnLearner):
     seed : int
         Seed of the learner's random choices.
     warmup_rounds : int
-        Number of first rounds that determine fields, scales and learner.
+        Number of first rounds that determine fields, scales and learner; at least 2.
 
     Attributes
     ----------
@@ -275,9 +279,9 @@ class Regressor(RegressorMixin, _SklearnLearner):
         """Continue learning with these rows."""
         is_first = not hasattr(self, "_learning")
         rows, truths = self._rounds(X, y, reset=is_first)
-        if is_first:
-            self._learning = RecordLearner(self._spec(), None, self.warmup_rounds)
-        self._learning.learn(rows, truths.tolist())
+        learning = RecordLearner(self._spec(), None, self.warmup_rounds) if is_first else self._learning
+        learning.learn(rows, truths.tolist())
+        self._learning = learning
         return self
 
     def predict(self, X: Any) -> F64:

@@ -145,9 +145,14 @@ def _names(series: Any) -> list[str] | None:
     names = [] if index is None else list(index)
     if not names or not all(isinstance(name, str) for name in names):
         return None
+    check_distinct(names)
+    return names
+
+
+def check_distinct(names: Sequence[Any]) -> None:
+    """Raises WrongType if two columns share a name."""
     if len(set(names)) < len(names):
         raise _duplicates(names)
-    return names
 
 
 def _duplicates(names: Sequence[Any]) -> WrongType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -79,6 +80,10 @@ class Recording:
             if self.truths is None:
                 raise ConfigurationError(f"The label column has over {MAX_CLASSES} values, too many for labels.")
             return {"labels": sorted(self.truths, key=lambda value: (str(type(value)), value))}
+        if with_range and math.isinf(self.high - self.low):
+            raise ConfigurationError(
+                f"The truths, from {self.low:g} to {self.high:g}, are too far apart; scale them down."
+            )
         return {"y_range": [self.low, self.high]} if with_range else {}
 
 

@@ -111,6 +111,11 @@ def test_labels_that_python_calls_equal_are_two() -> None:
     assert (line.rounds, line.refusal) == (40, None)
 
 
+def test_truths_that_are_too_far_apart_are_refused() -> None:
+    line = okl.compare(ROWS[:3], [1e308, -1e308, 0.0], ["mean"])[0]
+    assert line.refusal == "The truths, from -1e+308 to 1e+308, are too far apart; scale them down."
+
+
 def test_all_learners_are_compared_on_labels_or_all_on_numbers() -> None:
     ratings = [1 + i % 5 for i in range(30)]
     named, classes = {"kind": "auto", "config": {"truth": "numbers"}}, {"kind": "auto", "config": {"truth": "classes"}}

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from river import checks, datasets, evaluate, metrics, preprocessing
 
+from okl.errors import WrongType
 from okl.river import Classifier, Regressor
 from okl_core import learner_kinds
 from okl_core.errors import ConfigError, InputError, LabelError, ShapeError
@@ -163,6 +164,20 @@ def test_labels_that_python_calls_equal_are_two() -> None:
     for _ in range(4):
         model.learn_one({"a": 1.0}, 1)
     assert model.predict_one({"a": 1.0}) is not True
+
+
+@pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])
+def test_columns_need_distinct_names(names: list[Any]) -> None:
+    model, frame = Classifier(), pd.DataFrame([[1.0, 2.0]], columns=names)
+    with pytest.raises(WrongType, match=f"'{names[1]}' names 2"):
+        model.learn_many(frame, pd.Series(["x"]))
+    assert model.describe()["t"] == 0
+
+
+@pytest.mark.parametrize("rounds", [-1, 0, 1])
+def test_a_warm_up_has_two_rounds_at_least(rounds: int) -> None:
+    with pytest.raises(ValueError, match=f"warmup_rounds must be at least 2, not {rounds}"):
+        Regressor(warmup_rounds=rounds)
 
 
 def test_what_cannot_be_learned_is_refused() -> None:

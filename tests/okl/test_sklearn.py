@@ -120,9 +120,19 @@ def test_labels_must_be_known() -> None:
         Classifier().partial_fit(X[:9], Y[:9])
     with pytest.raises(ValueError, match="not in `classes`"):
         Classifier().partial_fit(X[:FEW], Y[:FEW], classes=[0, 5])
-    model = Classifier().partial_fit(X[:9], Y[:9], classes=[0, 1])
+    model = Classifier()
+    with pytest.raises(ValueError, match="not in `classes`"):
+        model.partial_fit(X[:9], [0, 1, 2] * 3, classes=[0, 1])
+    assert not model.__sklearn_is_fitted__()
+    model.partial_fit(X[:9], Y[:9], classes=[0, 1])
     with pytest.raises(ValueError, match="same as on the last call"):
         model.partial_fit(X[:9], Y[:9], classes=[0, 2])
+
+
+def test_a_warm_up_has_two_rounds_at_least() -> None:
+    for model in (Classifier(warmup_rounds=0), Regressor(warmup_rounds=-1)):
+        with pytest.raises(ValueError, match="warmup_rounds must be at least 2"):
+            model.fit(X[:FEW], Y[:FEW])
 
 
 def test_the_learning_curve_is_that_of_the_mistakes() -> None:
