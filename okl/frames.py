@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, final
 
@@ -67,18 +67,16 @@ def array_of(values: Sequence[Any]) -> Any:
 def of_one_type(values: Sequence[Any]) -> list[Any]:
     """Values, or lists of them, of one type, as a column needs: numbers become floats if any is one, and labels of mixed
     types become text."""
-    kinds = set(_kinds(values))
+    kinds = _kinds(values)
     if len(kinds) < 2:
         return list(values)
     return _converted(float if kinds == {int, float} else str, values)
 
 
-def _kinds(values: Sequence[Any]) -> Iterator[type]:
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from _kinds(value)
-        elif value is not None:
-            yield type(value)
+def _kinds(values: Sequence[Any]) -> set[type]:
+    kinds = set(map(type, values)) - {type(None)}
+    nested = kinds & {list, tuple}
+    return (kinds - nested).union(*(_kinds(value) for value in values if type(value) in nested))
 
 
 def _converted(kind: type, values: Sequence[Any]) -> list[Any]:
