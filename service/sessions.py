@@ -135,6 +135,8 @@ class Sessions:
         return await self.inspect(session.definition.name)
 
     async def _add(self, definition: Definition, t: int, session: Session | None) -> None:
+        # The alarms of the state are another session's, which delivers them.
+        told = 0 if session is None else session.history.alarm_count
         first = Tip(t, secrets.token_bytes(DIGEST_BYTES))
         blob = None if session is None else pack(session, str(Position(first.digest, first)))
         record = encode_record(definition, first.digest)
@@ -145,7 +147,7 @@ class Sessions:
                 raise LimitReached(f"There are {self._most} sessions; delete one first.")
             if not is_challenger(definition.name) and await self._store.count(challenger_name(definition.name, "")):
                 await delete_orphans(self._store, definition.name)
-            await self._store.create(definition.name, record, first, blob, summary=summary)
+            await self._store.create(definition.name, record, first, blob, summary=summary, told=told)
 
     async def inspect(self, name: str) -> Inspected:
         """Return everything about a session. Raises SessionNotFound."""

@@ -257,9 +257,10 @@ class Store(Moving, Protocol):
         ...
 
     async def create(
-        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b"", told: int = 0
     ) -> None:
-        """Add a session at its first tip, with the snapshot of that tip if it does not start at round 0.
+        """Add a session at its first tip, with the snapshot of that tip if it does not start at round 0. The first `told`
+        alarms of this state count as delivered.
 
         Raises SessionExists, unless the existing session has the same first tip (a retry whose first reply was lost);
         ValueError for a summary of more than SUMMARY_BYTES.

@@ -116,14 +116,15 @@ class RedisStore:
         return await find_warnings(self._connections)
 
     async def create(
-        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b"", told: int = 0
     ) -> None:
         check_summary(summary)
+        check_number(told)
         # The index is in another slot. Added before, so that a session is never unlisted; and again after, as a concurrent
         # `delete` or `list` may have removed the name in between.
         await self._index("ZADD", 0, name)
-        arguments = () if snapshot is None else (snapshot,)
-        is_created = await self._run(scripts.CREATE, name, record, summary, text_of(tip), *arguments, is_write=True)
+        arguments = (record, summary, told, text_of(tip), *(() if snapshot is None else (snapshot,)))
+        is_created = await self._run(scripts.CREATE, name, *arguments, is_write=True)
         await self._index("ZADD", 0, name, is_write=True)
         if not is_created:
             raise SessionExists(name)

@@ -108,12 +108,13 @@ class SqliteStore:
         return self._file.warnings()
 
     async def create(
-        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b"", told: int = 0
     ) -> None:
         check_summary(summary)
+        check_number(told)
 
         def operation(db: sqlite3.Cursor) -> bool:
-            return sessions.create(db, self._clock(), name, record, tip, snapshot, summary)
+            return sessions.create(db, self._clock(), name, record, tip, snapshot, summary, told)
 
         if not await self._run(operation, writes=True, written_bytes=len(snapshot or b"")):
             raise SessionExists(name)

@@ -195,7 +195,7 @@ def arrive(db: sqlite3.Cursor, now: float, name: str, whole: Whole, note: bytes)
             return False
         sessions.delete(db, now, name, None)
     head = whole.head
-    sessions.create(db, head.created_at, name, whole.record, whole.first, None, head.summary)
+    sessions.create(db, head.created_at, name, whole.record, whole.first, None, head.summary, head.told)
     session = find_session(db, name)
     assert session is not None
     if whole.snapshot is not None and head.snapshot_tip is not None:

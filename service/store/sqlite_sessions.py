@@ -36,7 +36,7 @@ INSERT INTO sessions (name, created_at, first_round, first_digest, round, digest
 VALUES (?1, ?2, ?3, ?4, ?3, ?4, ?3, ?4)
 """
 ADD_RECORD = "INSERT INTO records (session, record) VALUES (?, ?)"
-ADD_NOTES = "INSERT INTO notes (session, summary_round, summary) VALUES (?, ?, ?)"
+ADD_NOTES = "INSERT INTO notes (session, summary_round, told, summary) VALUES (?, ?, ?, ?)"
 SUMMARIZE = "UPDATE notes SET summary_round = ?2, summary = ?3 WHERE session = ?1 AND summary_round <= ?2"
 TELL = "UPDATE notes SET told = ?2 WHERE session = ?1 AND told < ?2"
 FIND_HELD = """
@@ -92,7 +92,14 @@ STATE_ROWS = _Rows(
 
 
 def create(
-    db: sqlite3.Cursor, now: float, name: str, record: bytes, tip: Tip, snapshot: bytes | None, summary: bytes
+    db: sqlite3.Cursor,
+    now: float,
+    name: str,
+    record: bytes,
+    tip: Tip,
+    snapshot: bytes | None,
+    summary: bytes,
+    told: int,
 ) -> bool:
     """Create a session; False if the name is taken by one that began at another tip."""
     found = find_session(db, name)
@@ -101,7 +108,7 @@ def create(
     db.execute(ADD_SESSION, (name, now, tip.round, tip.digest))
     key = db.lastrowid
     db.execute(ADD_RECORD, (key, record))
-    db.execute(ADD_NOTES, (key, tip.round, summary))
+    db.execute(ADD_NOTES, (key, tip.round, told, summary))
     if snapshot is not None and (session := find_session(db, name)):
         keep_snapshot(db, session, now, tip, snapshot)
         tables.save_snapshot(db, session)

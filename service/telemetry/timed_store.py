@@ -63,9 +63,9 @@ class TimedStore:
         return await self._store.warnings()
 
     async def create(
-        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b"", told: int = 0
     ) -> None:
-        await self._timed("create", self._store.create(name, record, tip, snapshot, summary=summary))
+        await self._timed("create", self._store.create(name, record, tip, snapshot, summary=summary, told=told))
 
     async def head(self, name: str) -> Head | Gone:
         return await self._timed("head", self._store.head(name))

@@ -65,6 +65,17 @@ async def test_the_number_of_alarms_only_grows(session: Store) -> None:
     assert await head(session) == replace(before, told=2**53)
 
 
+async def test_alarms_of_the_state_that_a_session_begins_with_were_delivered(store: Store) -> None:
+    first = Tip(7, FIRST.digest)
+    await store.create(NAME, RECORD, first, STATE, summary=SUMMARY, told=3)
+    assert (await head(store)).told == 3
+    assert await store.told(NAME, first, 3) is False
+    assert await store.told(NAME, first, 4) is True
+    with pytest.raises(ValueError, match="number"):
+        await store.create("other", RECORD, FIRST, told=-1)
+    assert await store.count() == 1
+
+
 async def test_notes_of_no_session(session: Store) -> None:
     (*_, last_entry) = await append_ids(session, *ids_from(1, 9))
     await session.summarize(NAME, last_entry.tip, b"of the one before")

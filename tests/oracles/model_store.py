@@ -263,13 +263,15 @@ class ModelStore:
         return ()
 
     async def create(
-        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b"", told: int = 0
     ) -> None:
         check_summary(summary)
+        check_number(told)
 
         def operation() -> None:
             if name not in self.sessions:
-                made = Session(name, record, summary, tip, self.clock(), tip=tip, base=tip, summary_round=tip.round)
+                made = Session(name, record, summary, tip, self.clock(), tip=tip, base=tip, told=told)
+                made.summary_round = tip.round
                 self.sessions[name] = made
                 if snapshot is not None:
                     made.snapshot, made.snapshot_tip, made.snapshot_at = snapshot, tip, self.clock()

@@ -140,15 +140,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.create("a", 0, None)
+        self.create("a", 0, None, 0)
 
-    @rule(name=names, round=st.sampled_from([0, 0, 1, 7]), snapshot=st.sampled_from([None, b"", b"state"]))
-    def create(self, name: str, round: int, snapshot: bytes | None) -> None:
+    @rule(
+        name=names,
+        round=st.sampled_from([0, 0, 1, 7]),
+        snapshot=st.sampled_from([None, b"", b"state"]),
+        alarms=st.integers(0, 2),
+    )
+    def create(self, name: str, round: int, snapshot: bytes | None, alarms: int) -> None:
         self.made += 1
         tip = Tip(round if snapshot is not None else 0, self.made.to_bytes(16))
         if name not in self.model.sessions:
             self.tips[name].append(tip)
-        self.both(lambda store: store.create(name, b"record %d" % self.made, tip, snapshot, summary=b"%d" % self.made))
+        record, summary = b"record %d" % self.made, b"%d" % self.made
+        self.both(lambda store: store.create(name, record, tip, snapshot, summary=summary, told=alarms))
 
     @rule(name=names)
     def create_again(self, name: str) -> None:

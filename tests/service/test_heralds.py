@@ -66,9 +66,9 @@ async def told(api: Api, name: str = "s") -> int:
     return head.told
 
 
-async def until_told(api: Api, count: int = 1) -> None:
+async def until_told(api: Api, count: int = 1, name: str = "s") -> None:
     for _ in range(1_000):
-        if await told(api) >= count:
+        if await told(api, name) >= count:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the store does not say that it was told")
@@ -173,6 +173,22 @@ async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Re
     async with served(tmp_path, receiver) as api:
         await until_told(api)
     assert len(receiver.posts) == 1
+
+
+async def test_alarms_of_the_original_are_not_those_of_its_copies(tmp_path: Path, receiver: Receiver) -> None:
+    async with served(tmp_path, receiver) as api:
+        await alarm(api)
+        await until_told(api)
+        state = (await api.http.get("/sessions/s/snapshot")).content
+        await api.call("POST", "/sessions/s/clone", {"name": "clone"}, status=201)
+        await api.call("POST", "/sessions/s/freeze", {"name": "frozen"}, status=201)
+        headers = {"if-none-match": "*", "content-type": "application/octet-stream"}
+        assert (await api.http.put("/sessions/put/snapshot", content=state, headers=headers)).status_code == 201
+        for name in ("clone", "frozen", "put"):
+            assert await told(api, name) == len((await api.inspect(name))["alarms"])
+        await api.rounds([[0.0]] * 2_064, [0.0] * 2_000 + [0.0, 10.0] * 32, "clone")
+        await until_told(api, 2, "clone")
+    assert [document["session"] for document in receiver.documents()] == ["s", "clone"]
 
 
 async def test_a_young_alarm_is_left_to_its_worker(
