@@ -1,8 +1,9 @@
 """Delivery of alarms to a webhook: at least once, signed, and in the background.
 
 The worker that raised an alarm delivers it, and retries while it lives. Other workers find the alarms of a dead worker in a
-periodic sweep over the summaries of all sessions. The store counts a session's delivered alarms, so a delivery is duplicated
-only if a worker died, or the store failed, between the delivery and the count. The receiver recognises a duplicate by its id.
+periodic sweep over the summaries of all sessions, in which they also write those that were lost with it. The store counts a
+session's delivered alarms, so a delivery is duplicated only if a worker died, or the store failed, between the delivery and
+the count. The receiver recognises a duplicate by its id.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic_core import to_json
 
-from okl.errors import ServiceError, SessionNotFound, StoreError
+from okl.errors import ServiceError, SessionNotFound, StoreError, StoreTimeout, StoreUnavailable
 
 from .. import __version__
 from ..chance import BY_CHANCE
@@ -28,7 +29,7 @@ from ..rounds import Rounds
 from ..session.history.alarms import Alarm
 from ..session.history.words import alarm_text
 from ..session.session import Session
-from ..session.summary import decode_summary
+from ..session.summary import Summary, decode_summary, encode_summary, summary_of
 from ..session.turn import Position
 from ..store.base import Gone, Head, Store, Tip
 from ..telemetry.counts import Counts
@@ -41,7 +42,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 
 SWEEP_S: Final = 30.0
 LEFT_S: Final = 20.0
-"""An alarm younger than this is left to the worker that raised it."""
+"""An alarm younger than this is left to the worker that raised it, and so is the summary of a younger round."""
 
 SWEPT_AT_ONCE: Final = 250
 MOST: Final = 10_000
@@ -111,6 +112,7 @@ class Heralds:
         self._sweep_s = sweep_s
         self._left_s = left_s
         self._errands: dict[str, _Errand] = {}
+        self._unreadable: dict[str, Tip] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,7 +135,7 @@ class Heralds:
 
     def start(self, rounds: Rounds) -> None:
         """Start delivering; the alarms are read through `rounds`."""
-        self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(self._sweep_all())]
+        self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(self._sweep_all(rounds))]
 
     async def close(self) -> None:
         """Stop; another worker, or the next one, finds the alarms not delivered."""
@@ -145,28 +147,51 @@ class Heralds:
 
     # -- sessions with alarms -------------------------------------------------------------------------------------------
 
-    async def _sweep_all(self) -> None:
+    async def _sweep_all(self, rounds: Rounds) -> None:
         while True:
             try:
-                await self._sweep()
+                await self._sweep(rounds)
             except StoreError as error:
                 log.warning("alarms cannot be looked for", extra={"detail": error.detail})
+            except Exception:
+                log.exception("unexpected error")
             # Jitter, so that workers that started together do not stay in step.
             await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, rounds: Rounds) -> None:
         cursor: str | None = None
         while True:
             page = await self._store.list(cursor, SWEPT_AT_ONCE)
             for head in page.heads:
+                # The alarms of a session that has moved away are delivered where it is now.
+                if head.seal or head.name in self._errands:
+                    continue
+                left_at = time.time() - self._left_s
                 summary = decode_summary(head.summary)
-                is_left = summary.alarm is not None and summary.alarm.at < time.time() - self._left_s
-                if summary.alarms > head.told and is_left and head.name not in self._errands:
+                if head.summary_round < head.tip.round and (head.updated_at or head.created_at) < left_at:
+                    summary = await self._write_summary(rounds, head) or summary
+                if summary.alarms > head.told and summary.alarm is not None and summary.alarm.at < left_at:
                     self.note(head.name)
             cursor = page.cursor
             if cursor is None:
                 return
             await asyncio.sleep(0)
+
+    async def _write_summary(self, rounds: Rounds, head: Head) -> Summary | None:
+        """Write a summary that was lost with a worker; None if it cannot be loaded. Raises StoreUnavailable, StoreTimeout."""
+        if self._unreadable.get(head.name) == head.tip:
+            return None
+        try:
+            tip, summary = await rounds.look(head.name, _summary)
+        except (StoreUnavailable, StoreTimeout):
+            raise
+        except ServiceError as error:
+            if error.retry_after_s is None and len(self._unreadable) < MOST:
+                # Loading it would fail again, until it is repaired.
+                self._unreadable[head.name] = head.tip
+            return None
+        await self._store.summarize(head.name, tip, encode_summary(summary))
+        return summary
 
     # -- delivery -------------------------------------------------------------------------------------------------------
 
@@ -276,6 +301,10 @@ def _detail(error: Exception) -> str:
     if isinstance(error, ServiceError):
         return error.detail
     return str(error) if isinstance(error, NotTaken) else type(error).__name__
+
+
+def _summary(session: Session, _: Head, position: Position) -> tuple[Tip, Summary]:
+    return position.tip, summary_of(session)
 
 
 def _untold(session: Session, head: Head, position: Position) -> _Untold:

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from service.session.summary import decode_summary
 from service.settings import Settings
 from service.store.base import Head
 from service.store.sqlite import SqliteStore
 from service.telemetry.counts import Counts
 from service.watching import heralds
 from service.watching.heralds import Heralds
+from tests.contract.store_calls import append, chain
 from tests.service.api import Api, serving
 from tests.service.kept_lines import kept_lines
 from tests.service.receiver import CLOSE, HANG, Receiver, receiving
@@ -173,6 +175,40 @@ async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Re
     async with served(tmp_path, receiver) as api:
         await until_told(api)
     assert len(receiver.posts) == 1
+
+
+async def lose(*_: object) -> bool:
+    """In place of the store's `summarize`: the worker dies before it has written the summary."""
+    return False
+
+
+async def test_alarms_whose_summary_a_dead_worker_has_not_written_are_found(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that cannot be loaded are tried once, and hold up no other."""
+    with monkeypatch.context() as dying, kept_lines("okl.sessions", "ERROR") as failures:
+        dying.setattr(SqliteStore, "summarize", lose)
+        async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+            await alarm(api)
+            await alarm(api, "quiet")
+            await alarm(api, "broken")
+            broken = await api.store.head("broken")
+            assert isinstance(broken, Head)
+            entry = chain(broken.tip, "u1", blob=b"no entry")
+            await append(api.store, entry, "broken")
+        dying.undo()
+        async with served(tmp_path, receiver) as api:
+            await until_told(api)
+            await until_told(api, name="quiet")
+            for name in ("s", "quiet"):
+                head = await api.store.head(name)
+                assert isinstance(head, Head)
+                assert (head.summary_round, decode_summary(head.summary).alarms) == (64, 1)
+            await receiver.until(lambda: bool(failures))
+            tries = len(failures)
+            await asyncio.sleep(0.2)
+            assert len(failures) == tries
+    assert sorted(document["session"] for document in receiver.documents()) == ["quiet", "s"]
 
 
 async def test_alarms_of_the_original_are_not_those_of_its_copies(tmp_path: Path, receiver: Receiver) -> None:
