@@ -217,6 +217,7 @@ class ArchiveWriter:
         self._digest = digest or _first_digest()
         if digest is None:
             file.write(MAGIC)
+        self._whole = Place(file.tell(), self._digest)
 
     def add(self, part: Part) -> None:
         self.write(framed(part))
@@ -226,6 +227,13 @@ class ArchiveWriter:
         self.write(Framed(b"DONE", {"name": name}, []))
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._whole = Place(self._file.tell(), self._digest)
+
+    def drop(self) -> None:
+        """Remove what was written of a session that did not end."""
+        self._file.seek(self._whole.byte)
+        self._file.truncate()
+        self._digest = self._whole.digest
 
     def write(self, frame: Framed) -> None:
         """Write one frame with its digest."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from okl.errors import DamagedArchive, ServiceError, SessionExists
+from okl.errors import DamagedArchive, ServiceError, SessionExists, SessionNotFound, StoreTimeout, StoreUnavailable
 
 from ..session.following import SESSION_NAME
 from ..store.base import Reading, Store, Tip
@@ -45,10 +45,11 @@ async def names_in(store: Store) -> list[str]:
             return found
 
 
-async def export(store: Store, names: Sequence[str], path: Path, tell: Tell) -> None:
+async def export(store: Store, names: Sequence[str], path: Path, tell: Tell, *, missing_ok: bool = False) -> None:
     """Write sessions to a file, each a consistent copy. Sessions that an interrupted call has completed stay as they are.
 
-    A session is sealed while it is read. Raises ServiceError.
+    A session is sealed while it is read. One that cannot be read is left out; if all are, no file is written. Raises
+    StoreUnavailable, StoreTimeout, DamagedArchive.
     """
     unfinished = path.with_name(path.name + ".part")
     done, end, digest = _begun(unfinished)
@@ -56,19 +57,26 @@ async def export(store: Store, names: Sequence[str], path: Path, tell: Tell) -> 
         if end:
             file.truncate(end)
             file.seek(end)
-        writer, is_worth_it = ArchiveWriter(file, digest), bool(done)
+        writer, is_worth_it, is_troubled = ArchiveWriter(file, digest), bool(done), False
         try:
             for name in names:
                 if name in done:
                     tell(Carried(name, done[name].round, is_new=False))
                     continue
-                tell(await _export_one(store, name, writer))
-                is_worth_it = True
+                found = await _try_to_export(store, name, writer, missing_ok=missing_ok)
+                if found is not None:
+                    tell(found)
+                    is_worth_it |= found.trouble is None
+                    is_troubled |= found.trouble is not None
         except BaseException:
             if not is_worth_it:
                 unfinished.unlink()
             raise
-    unfinished.replace(path)
+    # Finished even if a session is left out: otherwise a later call would take the others, by then old, for its own.
+    if is_worth_it or not is_troubled:
+        unfinished.replace(path)
+    else:
+        unfinished.unlink()
 
 
 def _begun(unfinished: Path) -> tuple[dict[str, Tip], int, bytes | None]:
@@ -79,6 +87,19 @@ def _begun(unfinished: Path) -> tuple[dict[str, Tip], int, bytes | None]:
         return sessions_in(unfinished)
     except DamagedArchive as error:
         raise DamagedArchive(f"{error.detail} It should be an interrupted export; remove it.") from error
+
+
+async def _try_to_export(store: Store, name: str, writer: ArchiveWriter, *, missing_ok: bool) -> Carried | None:
+    """None for a session that may be missing, and is."""
+    try:
+        return await _export_one(store, name, writer)
+    except (StoreUnavailable, StoreTimeout):
+        raise
+    except ServiceError as error:
+        writer.drop()
+        if missing_ok and isinstance(error, SessionNotFound):
+            return None
+        return Carried(name, trouble=f"{error.title}: {error.detail}")
 
 
 async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried:

@@ -143,14 +143,16 @@ def add_past_to(app: typer.Typer) -> None:
 async def _export(store: "Store", names: Sequence[str], out: Path, is_folder: bool) -> int:
     from ..archive.transport import export, names_in
 
-    names = names or await names_in(store)
+    listed = names or await names_in(store)
+    found: list[Carried] = []
 
-    def say(one: "Carried") -> None:
-        _say(one, "exported")
+    def tell(one: "Carried") -> None:
+        found.append(_say(one, "exported"))
 
-    for path, group in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
-        await export(store, group, path, say)
-    return 0
+    for path, group in [(out / f"{name}.okl", [name]) for name in listed] if is_folder else [(out, listed)]:
+        # A session may be deleted after it was listed.
+        await export(store, group, path, tell, missing_ok=not names)
+    return sum(one.trouble is not None for one in found)
 
 
 async def _move(source: "Store", target: "Store", names: Sequence[str], tell: str) -> int:

@@ -125,8 +125,12 @@ def test_files_that_cannot_be_written_are_told(store: str, tmp_path: Path) -> No
     # What has nothing whole is nothing to go on with.
     assert "Session not found" in export(tmp_path / "nobody.okl", "nobody")
     assert not (tmp_path / "nobody.okl.part").exists()
-    assert "Session not found" in export(tmp_path / "two.okl", "a", "nobody")
-    assert (tmp_path / "two.okl.part").exists()
+    assert not (tmp_path / "nobody.okl").exists()
+    told = export(tmp_path / "two.okl", "nobody", "a")
+    assert "nobody: Session not found" in told
+    assert "a: exported at round 3" in told
+    assert (tmp_path / "two.okl").exists()
+    assert not (tmp_path / "two.okl.part").exists()
 
 
 def test_a_disk_that_is_full_is_told(store: str, tmp_path: Path) -> None:

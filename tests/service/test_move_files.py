@@ -13,8 +13,9 @@ import pytest
 
 from okl.errors import (
     DamagedArchive,
-    ServiceError,
     SessionFollows,
+    SessionNotFound,
+    StoreCorrupt,
     StoreTimeout,
 )
 from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_in
@@ -24,7 +25,7 @@ from service.store.base import Gone, Store, Tip
 from service.store.moving import Seal, aside
 from tests.contract.store_calls import append, chain, head
 from tests.service.stored import Died, Dying, Unexamined, filled, forget_leases, is_live, told
-from tests.service.worker import Watched
+from tests.service.worker import Call, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +76,64 @@ async def test_an_export_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
     assert [one.trouble for one in await imported(target, path)] == [None] * 3
     for name in "abc":
         assert await told(target, name) == await told(store, name)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_an_export_goes_on_after_a_session_that_cannot_be_read(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    source, target = stores[which], stores[1 - which]
+    for name in "abc":
+        await filled(source, name)
+    watched = Watched(source)
+
+    async def fail(call: Call) -> None:
+        # The first part of it has been written.
+        if call.method == "luggage" and call.arguments[0] == "b":
+            raise StoreCorrupt("a page is damaged")
+
+    watched.before = fail
+    path = tmp_path / "all"
+    found = await exported(watched.as_store, path)
+    assert found == [
+        Carried("a", 18),
+        Carried("b", trouble=f"{StoreCorrupt.title}: a page is damaged"),
+        Carried("c", 18),
+    ]
+    assert is_live(await source.head("b"))
+    assert await imported(target, path) == [Carried("a", 18), Carried("c", 18)]
+    await append(source, chain((await head(source, "a")).tip, "later"), "a")
+    watched.work()
+    assert await exported(watched.as_store, path) == [Carried("a", 19), Carried("b", 18), Carried("c", 18)]
+
+
+async def test_an_export_is_interrupted_by_a_store_that_does_not_answer(
+    stores: tuple[Store, Store], tmp_path: Path
+) -> None:
+    store = stores[0]
+    for name in "ab":
+        await filled(store, name)
+    watched = Watched(store)
+
+    async def fail(call: Call) -> None:
+        if call.arguments[0] == "b":
+            raise StoreTimeout("no answer")
+
+    watched.before = fail
+    with pytest.raises(StoreTimeout):
+        await exported(watched.as_store, tmp_path / "all", "a", "b")
+    assert not (tmp_path / "all").exists()
+    assert await exported(store, tmp_path / "all") == [Carried("a", 18, is_new=False), Carried("b", 18)]
+
+
+async def test_a_session_deleted_while_others_are_exported_may_be_missing(
+    stores: tuple[Store, Store], tmp_path: Path
+) -> None:
+    store = stores[0]
+    await filled(store)
+    found: list[Carried] = []
+    await export(store, ["deleted", "s"], tmp_path / "all", found.append, missing_ok=True)
+    assert found == [Carried("s", 18)]
 
 
 async def test_an_export_waits_for_the_seal_of_one_that_was_killed(stores: tuple[Store, Store], tmp_path: Path) -> None:
@@ -275,8 +334,9 @@ async def test_other_sessions_of_the_name_stay(stores: tuple[Store, Store], tmp_
     (found,) = await imported(target, tmp_path / "one")
     assert found.trouble is not None
     assert (await head(target, "s")).tip == Tip(0, bytes(16))
-    with pytest.raises(ServiceError):
-        await exported(store, tmp_path / "two", "nobody")
+    (found,) = await exported(store, tmp_path / "two", "nobody")
+    assert SessionNotFound.title in (found.trouble or "")
+    assert not (tmp_path / "two").exists()
 
 
 async def test_a_challenger_goes_nowhere_without_its_champion(stores: tuple[Store, Store], tmp_path: Path) -> None:
