@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from okl.errors import ServiceError
 
 from .channels import Channels, pause_after
-from .entries import Consumed, read_entry, refusal
+from .entries import DELETED, Consumed, read_entry, refusal
 from .group import Delivered, Group, Written
 
 MOST_BYTES: Final = 32 << 20
@@ -162,7 +162,10 @@ class Consumer:
                 if not await self._room():
                     continue
                 idle_ms = int(self._bounds.claim_after_s * 1000)
-                cursor, found = await self._group.claim(stream, idle_ms, cursor, self._most())
+                cursor, found, deleted = await self._group.claim(stream, idle_ms, cursor, self._most(), DELETED)
+                self.consumed += deleted
+                self.answered += deleted
+                self.refused += deleted
                 self._take(found)
                 if cursor == "0-0":
                     break

@@ -55,7 +55,7 @@ def read_entry(stream: str, entry: str, fields: Mapping[bytes, bytes] | None) ->
     MalformedBody, PayloadTooLarge for a message that can never be sent.
     """
     if not fields:
-        raise InvalidInput("The entry was deleted from the stream before it was answered.", errors=[])
+        raise _deleted()
     missing = [name.decode() for name in (SESSION, MESSAGE) if name not in fields]
     if missing:
         raise InvalidInput(
@@ -127,3 +127,11 @@ def refusal(error: ServiceError) -> bytes:
     document = document_of(error, "")
     del document["instance"]
     return to_json({"refused": document})
+
+
+def _deleted() -> InvalidInput:
+    return InvalidInput("The entry was deleted from the stream before it was answered.", errors=[])
+
+
+DELETED: Final = refusal(_deleted())
+"""The answer to an entry that was deleted after its delivery."""

@@ -36,6 +36,18 @@ end
 return written
 """
 
+CLAIM: Final = """
+-- Claim entries. XAUTOCLAIM takes deleted ones off the pending list, so this is the only chance to answer them.
+-- Fail before that if the output is no stream.
+redis.call('XACK', KEYS[2], ARGV[1], '0-1')
+local found = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], 'COUNT', ARGV[5])
+for _, entry in ipairs(found[3]) do
+    redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*',
+        'stream', KEYS[1], 'source', entry, 'session', '', 'answer', ARGV[7])
+end
+return {found[1], found[2], #found[3]}
+"""
+
 
 class Delivered(NamedTuple):
     """An entry of a stream; `fields` is None if it was deleted after its delivery to a consumer."""
@@ -43,6 +55,14 @@ class Delivered(NamedTuple):
     stream: str
     entry: str
     fields: Mapping[bytes, bytes] | None
+
+
+class Claimed(NamedTuple):
+    """`cursor` is "0-0" at the end; `deleted` is the number of deleted entries, which have been answered."""
+
+    cursor: str
+    entries: list[Delivered]
+    deleted: int
 
 
 class Written(NamedTuple):
@@ -108,13 +128,11 @@ class Group:
         )
         return [one for name, entries in found or () for one in _entries(name.decode(), entries)]
 
-    async def claim(self, stream: str, idle_ms: int, start: str, count: int) -> tuple[str, list[Delivered]]:
-        """Claim entries that other consumers have left unanswered for `idle_ms`. Return the cursor, "0-0" at the end, and the
-        entries."""
-        cursor, entries, *_ = await self._call(
-            *("XAUTOCLAIM", stream, self._group, self._consumer, idle_ms, start, "COUNT", count)
-        )
-        return cursor.decode(), _entries(stream, entries)
+    async def claim(self, stream: str, idle_ms: int, start: str, count: int, refusal: bytes) -> Claimed:
+        """Claim entries that other consumers have left unanswered for `idle_ms`. `refusal` answers deleted ones."""
+        arguments = (self._group, self._consumer, idle_ms, start, count, self._max_length, refusal)
+        cursor, entries, deleted = await self._call("EVAL", CLAIM, 2, stream, self._outputs[1], *arguments)
+        return Claimed(cursor.decode(), _entries(stream, entries), deleted)
 
     async def write(self, stream: str, answers: Sequence[Written]) -> int:
         """Write answers. Return how many were written; the others had been written before."""

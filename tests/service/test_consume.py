@@ -28,7 +28,7 @@ from okl.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadT
 from service.api.values import Id
 from service.cli import app
 from service.consuming.channels import Channels
-from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
+from service.consuming.entries import DELETED, MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
 from service.consuming.group import Group, Written
 from service.keys.key import KeyScope, Rate
 from tests.command import environment
@@ -310,6 +310,34 @@ def test_a_dead_consumers_entries_are_taken_over(redis_url: str, served: str) ->
         with consuming(redis_url, "--claim-after", "0.5", "--url", served):
             wait_until(lambda: len(answered(client)) == len(entries), 30.0)
         assert sorted(one["t"] for one in answered(client).values()) == list(range(1, 41))
+
+
+@pytest.mark.redis
+def test_what_was_deleted_is_refused_when_it_is_taken_over(redis_url: str) -> None:
+    async def run() -> None:
+        dead, claiming = group(redis_url), group(redis_url, "two")
+        await dead.open("rounds", create=True)
+        with connected(redis_url) as client:
+            entries = [add(client, "a", '{"x": [1, 2]}') for _ in range(4)]
+            await dead.read(["rounds"], 4)
+            client.xdel("rounds", *entries[:2])
+            client.set("refused", "no stream")
+            with pytest.raises(ConfigurationError, match="WRONGTYPE"):
+                await claiming.claim("rounds", 0, "0-0", 10, DELETED)
+            client.delete("refused")
+            claimed = await claiming.claim("rounds", 0, "0-0", 10, DELETED)
+            assert (claimed.cursor, [one.entry for one in claimed.entries]) == ("0-0", entries[2:])
+            assert claimed.deleted == 2
+            refused = [fields for _, fields in client.xrange("refused")]
+            assert [fields[b"source"].decode() for fields in refused] == entries[:2]
+            assert all(b"was deleted" in fields[b"answer"] for fields in refused)
+            pending = client.xpending_range("rounds", "okl", "-", "+", 10)
+            assert [one["message_id"].decode() for one in pending] == entries[2:]
+            assert (await claiming.claim("rounds", 0, "0-0", 10, DELETED)).deleted == 0
+        for one in (dead, claiming):
+            await one.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.redis
