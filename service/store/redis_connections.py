@@ -167,6 +167,8 @@ class Lanes:
                 raise reply
             failures += 1
             if failures > RETRIES or not is_passing(reply) or loop.time() >= deadline or self._loop is None:
+                if isinstance(reply, ResponseError):  # a broken connection is logged once for all its calls
+                    log_failure(reply)
                 raise store_error(reply) from reply
             if failures > 1:
                 await asyncio.sleep(min(BACKOFF.compute(failures), deadline - loop.time()))

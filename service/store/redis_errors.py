@@ -34,6 +34,8 @@ _DAMAGE = ("WRONGTYPE", "user_script:", "The ID specified in X")
 _FORBIDDEN = ("The user executing the script can't", "ACL failure in script")
 """The first is from Redis 7.0, the second from Redis 8 and Valkey."""
 
+_CANNOT_SAVE, _WITHOUT_REPLICAS = "MISCONF", "NOREPLICAS"
+
 _log = logging.getLogger("okl.store")
 
 
@@ -68,6 +70,10 @@ def store_error(error: Exception) -> StoreError:
             return StoreUnavailable("Redis cannot be reached.")
         case _ if str(error).startswith(_FORBIDDEN):
             return StoreUnavailable("Redis forbids this service a command that it needs.")
+        case _ if str(error).startswith(_CANNOT_SAVE):
+            return StoreUnavailable("Redis cannot write to its disk, and takes no writes.")
+        case _ if str(error).startswith(_WITHOUT_REPLICAS):
+            return StoreUnavailable("Redis has fewer replicas than its min-replicas-to-write, and takes no writes.")
         case _:
             return StoreUnavailable("Redis cannot serve.")
 
@@ -90,7 +96,7 @@ def is_refusal(error: Exception) -> bool:
         return False
     if isinstance(error, (*MOVED_ON, OutOfMemoryError, ClusterDownError, TryAgainError)):
         return False
-    return not str(error).startswith(("NOREPLICAS", "MISCONF", "BUSY ", "UNBLOCKED", "UNKILLABLE"))
+    return not str(error).startswith((_CANNOT_SAVE, _WITHOUT_REPLICAS, "BUSY ", "UNBLOCKED", "UNKILLABLE"))
 
 
 def log_failure(error: BaseException, server: str = "") -> None:

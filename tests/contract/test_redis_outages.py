@@ -165,6 +165,27 @@ async def test_a_single_server_that_turns_read_only_is_unavailable(tmp_path: Pat
 # WAIT
 
 
+async def test_a_server_that_takes_no_writes_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "data"
+    with redis_server(folder) as port, connect(port) as client:
+        async with opened(f"redis://127.0.0.1:{port}") as store:
+            await store.create(NAME, b"", FIRST)
+            client.config_set("min-replicas-to-write", 1)
+            with pytest.raises(StoreUnavailable, match="min-replicas-to-write"):
+                await store.commit(NAME, FIRST, [entry(FIRST, "x")])
+            assert "NOREPLICAS" in str(caplog.records[-1].__dict__["error"])
+            client.config_set("min-replicas-to-write", 0)
+            client.config_set("save", "3600 1")
+            shutil.rmtree(folder)
+            client.bgsave()
+            await asyncio.to_thread(wait_until, lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+            with pytest.raises(StoreUnavailable, match="cannot write to its disk"):
+                await store.commit(NAME, FIRST, [entry(FIRST, "x")])
+            assert "MISCONF" in str(caplog.records[-1].__dict__["error"])
+            client.config_set("save", "")
+            await append(store, FIRST, 1)
+
+
 async def test_a_commit_is_answered_when_a_replica_has_it(tmp_path: Path) -> None:
     with (
         redis_process(tmp_path / "master", "--repl-diskless-sync-delay", "0") as master,
