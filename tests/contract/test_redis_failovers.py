@@ -36,6 +36,11 @@ def is_ordered(sentinel: redis.Redis) -> bool:
         return False
 
 
+def is_named(sentinel: redis.Redis, port: int) -> bool:
+    """Whether Sentinel names the server with this port as the master."""
+    return sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1] in (port, str(port).encode())
+
+
 def entries_at_a_master(port: int, password: str) -> int | None:
     """The number of entries in the journal; None if the server is no master, or just closed connections to become one."""
     try:
@@ -96,10 +101,7 @@ async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_p
             tip = await append(store, FIRST, 1)
             with connect(servers.sentinel.port, servers.sentinel_password) as client:
                 await asyncio.to_thread(wait_until, lambda: is_ordered(client))
-                ports = (servers.replica.port, str(servers.replica.port).encode())
-                await asyncio.to_thread(
-                    wait_until, lambda: client.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1] in ports
-                )
+                await asyncio.to_thread(wait_until, lambda: is_named(client, servers.replica.port))
             await asyncio.sleep(2.5 * WATCH_S)
             new = entry(tip, "x")
             assert outcomes_of(await eventually(lambda: store.commit(NAME, tip, [new]))) == []
@@ -108,10 +110,13 @@ async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_p
                 assert client.xlen(JOURNAL) == 2
 
 
-async def test_with_wait_replicas_no_commit_that_was_answered_is_lost(tmp_path: Path) -> None:
-    """The master is killed with commits in flight; the server that Sentinel promotes has every acknowledged commit."""
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_with_all_replicas_waited_for_no_commit_that_was_answered_is_lost(
+    tmp_path: Path, *, is_killed: bool
+) -> None:
+    """The master is killed or demoted with commits in flight; the promoted server has every acknowledged commit."""
     with redis_sentinel(tmp_path) as servers:
-        async with opened(f"{servers.url}&wait_replicas=1&wait_ms=500") as store, opened(servers.url) as other:
+        async with opened(f"{servers.url}&wait_replicas=1&wait_ms=500") as store:
             await store.create(NAME, b"record", FIRST)
             answered = FIRST
 
@@ -126,10 +131,16 @@ async def test_with_wait_replicas_no_commit_that_was_answered_is_lost(tmp_path: 
             while answered.round < 50:
                 assert not commits.done()
                 await asyncio.sleep(0.005)
-            servers.master.kill()
-            # A commit that cannot be acknowledged: the new master has no replica.
-            with pytest.raises(StoreError):
-                await commits
+            with connect(servers.sentinel.port, servers.sentinel_password) as client:
+                if is_killed:
+                    servers.master.kill()
+                else:
+                    await asyncio.to_thread(wait_until, lambda: is_ordered(client))
+                # A commit that cannot be acknowledged: neither master has a replica.
+                with pytest.raises(StoreError):
+                    await commits
+                await asyncio.to_thread(wait_until, lambda: is_named(client, servers.replica.port))
+        async with opened(servers.url) as other:
             reading = await eventually(lambda: read(other, answered))
             assert reading.head.tip.round - answered.round in (0, 1)
             # Retry that last commit. Whether or not it was applied before, it is stored once.
