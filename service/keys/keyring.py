@@ -62,7 +62,7 @@ class Keyring:
         self._known = KeyRecords("", {})
         self._keys: Mapping[str, Key] = {}
         self._due = float("-inf")
-        self._reading: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[StoreError | None] | None = None
         self._allowances = Allowances(clock)
 
     def keep(self, store: object) -> None:
@@ -85,16 +85,18 @@ class Keyring:
             self._reading = asyncio.ensure_future(self._read())
         try:
             async with asyncio.timeout(READ_WITHIN_S):
-                await asyncio.shield(self._reading)
-        except (StoreError, TimeoutError) as error:
-            if self.is_required:
-                if isinstance(error, StoreError):
-                    raise
-                raise StoreTimeout("The store did not say in time which keys there are.") from error
-            # Without keys access stays open; requests that need the store fail by themselves.
-            self._due = self._clock() + SEEN_S
+                error = await asyncio.shield(self._reading)
+        except TimeoutError:
+            error = StoreTimeout("The store did not say in time which keys there are.")
+        if error is None:
+            return
+        if self.is_required:
+            raise error
+        # Without keys access stays open; requests that need the store fail by themselves.
+        self._due = self._clock() + SEEN_S
 
-    async def _read(self) -> None:
+    async def _read(self) -> StoreError | None:
+        """Return the error of a store that does not answer: nobody may be waiting any more for it to be raised."""
         assert self._store is not None
         try:
             asked = self._clock()
@@ -104,6 +106,9 @@ class Keyring:
                 self._known = found
                 self._allowances.keep(self._keys)
             self._due = asked + SEEN_S
+            return None
+        except StoreError as error:
+            return error
         finally:
             self._reading = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import time
@@ -121,6 +122,8 @@ class Shelf:
         self.now = KeyRecords("", {})
         self.reads = 0
         self.fails = False
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     def put(self, *made: Key) -> None:
         self.now = KeyRecords(f"v{self.reads}-{len(made)}", {key.id: encode_key(key) for key in made})
@@ -128,6 +131,7 @@ class Shelf:
     async def read(self, version: str) -> KeyRecords | None:
         self.reads += 1
         await asyncio.sleep(0)
+        await self.answers.wait()
         if self.fails:
             raise StoreUnavailable("gone")
         return None if version == self.now.version else self.now
@@ -192,6 +196,33 @@ async def test_a_store_that_fails_keeps_nobody_out_who_was_in_and_lets_nobody_in
     with pytest.raises(StoreUnavailable):
         await ring.refresh()
     assert ring.is_stale
+
+
+@pytest.mark.anyio
+async def test_a_read_that_fails_when_nobody_waits_any_more_is_no_unhandled_error() -> None:
+    unhandled: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: unhandled.append(context))
+    shelf = Shelf()
+    ring = Keyring(is_open=False)
+    ring.keep(shelf)
+    shelf.fails = True
+    shelf.answers.clear()
+    refreshing = asyncio.ensure_future(ring.refresh())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert shelf.reads == 1
+    refreshing.cancel()
+    await asyncio.wait([refreshing])
+    shelf.answers.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    loop.set_exception_handler(None)
+    assert unhandled == []
+    with pytest.raises(StoreUnavailable):
+        await ring.refresh()
+    assert shelf.reads == 2
 
 
 @pytest.mark.anyio
