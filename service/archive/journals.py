@@ -74,7 +74,10 @@ def read_archive(folder: Path) -> tuple[Tip, list[Entry]]:
     """The newest unbroken chain of entries, and the tip before it. Raises DamagedArchive."""
     base: Tip | None = None
     entries: list[Entry] = []
-    for path in _files(folder):
+    files = _files(folder)
+    if files and not _has_head(files[-1]):
+        files.pop()
+    for path in files:
         start, found, _ = _read(path)
         if base is None or start != (entries[-1].tip if entries else base):
             base, entries = start, []
@@ -94,10 +97,14 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9][0-9][0-9][0-9][0-9][0-9].journal"))
 
 
+def _has_head(path: Path) -> bool:
+    """False if the process crashed, or the disk was full, before the head was written."""
+    return path.stat().st_size >= _HEAD.size
+
+
 def _last(folder: Path) -> _Last | None:
     files = _files(folder)
-    if files and files[-1].stat().st_size < _HEAD.size:
-        # The process crashed before it wrote the head.
+    if files and not _has_head(files[-1]):
         files.pop().unlink()
     if not files:
         return None
@@ -160,9 +167,11 @@ def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]
 def _check_owner(folder: Path, name: str) -> None:
     """Claim the folder for this session. Raises ConfigurationError if it belongs to another one."""
     path = folder / OWNER
-    if not path.exists():
+    # A full disk leaves an empty file.
+    owner = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+    if not owner:
         path.write_text(name + "\n")
-    elif (owner := path.read_text("utf-8", "replace").strip()) != name:
+    elif owner != name:
         raise ConfigurationError(
             f"{folder} has the journal of session {owner!r}; give another folder, or remove {path} if that was renamed."
         )

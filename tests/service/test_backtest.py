@@ -144,6 +144,17 @@ def test_an_archive_has_what_the_store_forgot(store: str, tmp_path: Path) -> Non
     assert "10 rounds of the journal, from round 86 on" in told
 
 
+def test_an_archive_that_a_full_disk_has_cut_off_is_continued(store: str, tmp_path: Path) -> None:
+    folder = tmp_path / "past"
+    archive = ("archive", "s", "--out", folder, "--store", store)
+    run(*archive)
+    (folder / "000002.journal").touch()
+    (folder / "session").write_bytes(b"")
+    assert read_archive(folder)[1][-1].tip.round == 60
+    assert "0 rounds written, up to round 60" in run(*archive)
+    assert (folder / "session").read_text() == "s\n"
+
+
 def test_a_folder_is_for_one_session(store: str, tmp_path: Path) -> None:
     with listening(store) as url, Client(url) as client:
         client.create("other")
