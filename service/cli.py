@@ -349,17 +349,18 @@ def run_repair(
     with told_in_a_line():
         check_there(url := _settings(store=store).store)
         report = asyncio.run(repaired(open_store(url)))
-    lost = report.rounds - report.kept
+    lost = max(0, report.rounds - report.kept)
     if report.trouble is None:
         typer.echo(f"{session}: all {report.rounds:,} rounds replay; there is nothing to do.")
         return
-    typer.echo(f"{session}: {report.kept:,} of {report.rounds:,} rounds replay; then: {report.trouble}")
+    of_all = f" of {report.rounds:,}" if lost else ""
+    typer.echo(f"{session}: {report.kept:,}{of_all} rounds replay; then: {report.trouble}")
     if report.is_written:
-        typer.echo(
-            f"{session}: is at round {report.kept:,} now; the last {lost:,} rounds are gone, and so are their ids."
-        )
+        gone = f"; the last {lost:,} rounds are gone, and so are their ids" if lost else ""
+        typer.echo(f"{session}: is at round {report.kept:,} now{gone}.")
         return
-    typer.echo(f"Nothing was changed. `okl repair {session} --yes` removes the last {lost:,} rounds, for good.")
+    change = f"removes the last {lost:,} rounds, for good" if lost else f"continues it at round {report.kept:,}"
+    typer.echo(f"Nothing was changed. `okl repair {session} --yes` {change}.")
     raise typer.Exit(REFUSED)
 
 

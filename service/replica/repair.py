@@ -23,6 +23,8 @@ from ..store.base import Entry, Gone, Reading, Store, Tip
 class RepairReport:
     """`rounds` were committed; the requests of the first `kept` replay. `trouble` says why the next does not, None if all do.
 
+    `kept` may be larger: the journal may go on after the session's position, if that is damaged.
+
     `is_written`: whether the session was rewound to round `kept`.
     """
 
@@ -66,9 +68,12 @@ def _replayed(name: str, reading: Reading) -> tuple[Tip, int, str | None]:
         tip = entry.tip
         if not is_part(entry.id):
             kept, alarms = tip, session.history.alarm_count
-    if tip != reading.head.tip:
+    head = reading.head.tip
+    if tip == head:
+        return kept, alarms, None
+    if tip.round < head.round:
         return kept, alarms, f"the entry after round {tip.round} was damaged, or is missing"
-    return kept, alarms, None
+    return kept, alarms, f"the position of the session, round {head.round}, is not the journal's end"
 
 
 def _trouble(session: Session, entry: Entry) -> str | None:

@@ -62,6 +62,22 @@ def test_a_session_goes_back_to_its_last_round_that_replays(tmp_path: Path) -> N
         assert client.update("s", 6.0, x=[1.0], id="first")["t"] == 4
 
 
+def test_a_session_whose_position_was_damaged_goes_on_to_the_end_of_its_journal(tmp_path: Path) -> None:
+    path = tmp_path / "okl.sqlite3"
+    store = f"sqlite:///{path}"
+    with listening(store) as url, Client(url) as client:
+        client.create("s", MEAN)
+        for y in (3.0, 6.0):
+            client.update("s", y, x=[1.0])
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE sessions SET round = 1")
+    told = repair(store, "s", code=1)
+    assert "2 rounds replay; then: the position of the session, round 1, is not the journal's end" in told
+    assert "`okl repair s --yes` continues it at round 2." in told
+    assert "is at round 2 now.\n" in repair(store, "s", "--yes", code=0)
+    assert "all 2 rounds replay" in repair(store, "s", code=0)
+
+
 def test_what_was_taken_back_can_be_sent_again(tmp_path: Path) -> None:
     """Whole requests are taken back, and with them their ids and the progress of bodies: nothing is learned twice or lost."""
     path = tmp_path / "okl.sqlite3"
