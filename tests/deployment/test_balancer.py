@@ -34,7 +34,7 @@ def asking(front: Balancer, *, connections_kept: int | None = None) -> httpx.Cli
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 30.0
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

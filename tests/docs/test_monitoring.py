@@ -43,6 +43,8 @@ def exposed() -> dict[str, set[frozenset[str]]]:
         async with serving("sqlite://") as api:
             await api.create(alarm={"rate": None, "error_above": 0.5})
             await api.rounds([[0.0]] * 64, [0.0, 10.0] * 32)
+            for _ in range(2):  # by the second round, the time of one is known
+                await api.update(0.0, x=[0.0])
             await api.predict([0.0], id="waits")
             await api.http.get("/nowhere")
             await api.http.get("/sessions", headers={"host": "evil.example"})

@@ -69,7 +69,7 @@ async def told(api: Api, name: str = "s") -> int:
 
 
 async def until_told(api: Api, count: int = 1, name: str = "s") -> None:
-    for _ in range(1_000):
+    for _ in range(3_000):
         if await told(api, name) >= count:
             return
         await asyncio.sleep(0.01)
