@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import httpx
@@ -14,24 +14,16 @@ from hypothesis import strategies as st
 
 from okl.client import Client
 from service.api.body_ends import Chunks
-from tests.service.listening import listening
 
 JSON = {"Content-Type": "application/json"}
 ROUND = json.dumps({"x": [1.0, 2.0], "y": 3.0}).encode()
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with listening("sqlite://") as url:
-        yield url
-
-
 @pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as client:
-        client.create("s", {"kind": "mean"})
-        yield client
-        client.delete("s")
+def means(client: Client) -> Client:
+    """A client of a service with the session `s`."""
+    client.create("s", {"kind": "mean"})
+    return client
 
 
 def request(method: str, path: str, body: bytes = b"", *more: bytes) -> bytes:
@@ -81,14 +73,17 @@ BEFORE = {
 
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("is_split", [False, True])
-def test_requests_sent_ahead_are_answered(url: str, client: Client, before: bytes, is_split: bool) -> None:
+def test_requests_sent_ahead_are_answered(url: str, means: Client, before: bytes, is_split: bool) -> None:
+    """But for one behind chunks that are refused while they arrive: the connection is closed, and it is not run."""
     together = request("GET", "/healthz") + before + request("POST", "/sessions/s/update", ROUND)
     segments = [together[i : i + 7] for i in range(0, len(together), 7)] if is_split else [together]
-    assert answers(url, *segments, count=3) == [200, 405, 200]
-    assert client.inspect("s")["t"] == 1
+    may_be_closed = is_split and b"chunked" in before
+    expected = [200, 405] if may_be_closed else [200, 405, 200]
+    assert answers(url, *segments, count=len(expected)) == expected
+    assert may_be_closed or means.inspect("s")["t"] == 1
 
 
-def test_who_waits_for_each_answer_gets_each(url: str, client: Client) -> None:
+def test_who_waits_for_each_answer_gets_each(url: str, means: Client) -> None:
     """The client has all of a snapshot before the application has ended the request for it."""
     with httpx.Client(base_url=url, trust_env=False) as http:
         for t in range(1, 31):
@@ -97,26 +92,26 @@ def test_who_waits_for_each_answer_gets_each(url: str, client: Client) -> None:
             assert http.post("/sessions/s/update", content=ROUND, headers=JSON).json()["t"] == t
 
 
-def test_a_body_in_small_chunks_counts_as_its_content(url: str, client: Client) -> None:
+def test_a_body_in_small_chunks_counts_as_its_content(url: str, means: Client) -> None:
     body = json.dumps({"x": [[float(i), 0.5] for i in range(5_000)], "y": [0.0] * 5_000}).encode()
     sent = request("POST", "/sessions/s/rounds", chunked_by(3, body), b"Transfer-Encoding: chunked")
     assert answers(url, sent + request("GET", "/healthz"), count=2) == [200, 200]
-    assert client.inspect("s")["t"] == 5_000
+    assert means.inspect("s")["t"] == 5_000
 
 
-def test_chunks_of_single_bytes_are_cut_off(url: str, client: Client) -> None:
+def test_chunks_of_single_bytes_are_cut_off(url: str, means: Client) -> None:
     sent = request("POST", "/sessions/s/rounds", chunked_by(1, bytes(100_000)), b"Transfer-Encoding: chunked")
     with pytest.raises(ConnectionError):
         answers(url, sent, count=1)
 
 
 @pytest.mark.parametrize("is_split", [False, True])
-def test_an_offer_of_another_protocol_is_ignored(url: str, client: Client, is_split: bool) -> None:
+def test_an_offer_of_another_protocol_is_ignored(url: str, means: Client, is_split: bool) -> None:
     head = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
     sent = request("POST", "/sessions/s/update", ROUND, *head)
     at = len(sent) - len(ROUND)
     assert answers(url, *((sent[:at], sent[at:]) if is_split else (sent,)), count=1) == [200]
-    assert client.inspect("s")["t"] == 1
+    assert means.inspect("s")["t"] == 1
 
 
 @given(
