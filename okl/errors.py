@@ -116,9 +116,12 @@ class InvalidInput(ServiceError):
     slug, status, title = "invalid-request", 422, "Invalid request"
 
     def under(self, prefix: str, instead_of: str) -> InvalidInput:
-        """The same error with its pointers moved to where the part is in the whole body: below `prefix`."""
+        """The same error with its pointers that start with `instead_of` moved to where the part is in the whole body."""
         errors = [
-            error | {"pointer": prefix + error["pointer"].removeprefix(instead_of)} for error in self.extra["errors"]
+            error | {"pointer": prefix + error["pointer"].removeprefix(instead_of)}
+            if error["pointer"].startswith(instead_of)
+            else error
+            for error in self.extra["errors"]
         ]
         return type(self)("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors=errors)
 

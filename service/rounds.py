@@ -117,7 +117,7 @@ class Rounds:
         """Forecast at one round, in one commit; errors stand for forecasts not kept. A wrong input refuses all."""
         row_ids: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
         rows = enumerate(zip(xs, row_ids, strict=True))
-        parts = [self.question(x, id, wait)._replace(row=row) for row, (x, id) in rows]
+        parts = [self.question(x, id, wait)._replace(place=f"/x/{row}") for row, (x, id) in rows]
         answers = await self._ask(name, parts)
         return [one if isinstance(one, ServiceError) else requests.as_told(Predicted, one) for one in answers]
 
@@ -133,7 +133,7 @@ class Rounds:
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """Learn the truth of one round, then predict the next, in one commit."""
-        return Stepped.of(await self._ask(name, [report, self.question(x, id, wait)]))
+        return Stepped.of(await self._ask(name, requests.halves(report, self.question(x, id, wait))))
 
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Play many rounds in order, committed together."""

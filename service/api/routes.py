@@ -54,6 +54,7 @@ from .several import (
     UpdateSeveral,
     check_names,
     of_each,
+    of_part,
 )
 from .values import MOST_NAME
 
@@ -207,7 +208,7 @@ async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether,
     entry is the problem; the others are not affected."""
     names = [one.session for one in body.steps]
     check_names(names, most, "steps")
-    calls = [_stepped(rounds, one.session, one) for one in body.steps]
+    calls = [of_part(_stepped(rounds, one.session, one), {"": f"/steps/{i}"}) for i, one in enumerate(body.steps)]
     return reply({"steps": await of_each(names, calls, lambda told: wire.step(told, request.scope), request.scope)})
 
 
@@ -225,7 +226,13 @@ async def update_several(
     id = _reported_id(body, key)
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
-    calls = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
+    calls = [
+        of_part(
+            rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)),
+            {of_one: f"/sessions/{i}{of_one}" for of_one in ("/y", "/weight")},
+        )
+        for i, truth in enumerate(body.sessions)
+    ]
     return reply({"updates": await of_each(names, calls, wire.update, request.scope)})
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 from starlette.types import Scope
 
-from okl.errors import PayloadTooLarge, ServiceError
+from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
 
 from ..keys import visit
 from ..session.inputs import invalid
@@ -119,6 +119,17 @@ def check_names(names: Sequence[str], most: int, member: str = "sessions") -> No
         if name in seen:
             raise invalid(f"/{member}/{i}", f"must not repeat the session {name!r}")
         seen.add(name)
+
+
+async def of_part(call: Awaitable[T], moved: Mapping[str, str]) -> T:
+    """What the call for one session answers. The pointers of its errors that start with a key of `moved` are moved to where
+    the session's part is in the whole body."""
+    try:
+        return await call
+    except InvalidInput as error:
+        for instead_of, prefix in moved.items():
+            error = error.under(prefix, instead_of)
+        raise error from None
 
 
 async def of_each(

@@ -41,8 +41,7 @@ class Ticket:
     """A request in the queue: its parts are played one after the other, in one commit.
 
     `asked` are the ids of its predictions, `settled` those of its truths; `known` is what the store holds under them.
-    `deadline`: the time by which the client must be answered. `is_alone`: whether it needs a turn of its own. `is_many`:
-    whether each of its predictions has its own answer.
+    `deadline`: the time by which the client must be answered. `is_alone`: whether it needs a turn of its own.
     """
 
     __slots__ = (
@@ -51,7 +50,6 @@ class Ticket:
         "deadline",
         "ids",
         "is_alone",
-        "is_many",
         "known",
         "parts",
         "rounds",
@@ -81,7 +79,6 @@ class Ticket:
             self.settled = set(first.late_ids)
             self.ids |= self.settled
         self.is_alone = isinstance(first, Batch | Follow)
-        self.is_many = isinstance(parts[0], Question) and parts[0].row is not None
         self.rounds = sum([_rounds_of(part) for part in parts])
 
     def refuse(self, error: Exception) -> None:
@@ -159,9 +156,6 @@ def tell(ticket: Ticket, tells: list[Tell] | ServiceError, outcomes: Mapping[str
             # The turn is durable: what is wrong with this answer must not cost the others theirs.
             ticket.refuse(error)
             return False
-    first = answers[0]
-    if isinstance(first, ServiceError) and not ticket.is_many:
-        ticket.refuse(first)
-        return False
     ticket.answer.set_result(answers)
+    first = answers[0]
     return isinstance(first, Updated | RoundsPlayed) and first.is_duplicate

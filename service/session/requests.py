@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from okl.errors import ServiceError
+from okl.errors import InvalidInput, ServiceError
 from okl_core.records.record import Raw, Raws
 from okl_core.types import F64
 
@@ -17,22 +17,24 @@ from .truths import Answer
 
 
 class Question(NamedTuple):
-    """Asks for a prediction, which waits for its truth under `id`, or is not kept (None). `row`: its index in a request for
-    many; `raw`: the input, if it was read already."""
+    """Asks for a prediction, which waits for its truth under `id`, or is not kept (None). `raw`: the input, if it was read
+    already; `place`: the JSON pointer of `x` in what the client sent."""
 
     x: Input
     id: str | None
-    row: int | None = None
     raw: Raw | None = None
+    place: str = "/x"
 
 
 class Report(NamedTuple):
-    """Reports the truth of the prediction that waits under `id`, or of the input `x`."""
+    """Reports the truth of the prediction that waits under `id`, or of the input `x`. `place`: the JSON pointer of the object
+    that has these in what the client sent."""
 
     y: Scalar
     id: str | None = None
     x: Input | None = None
     weight: float = 1.0
+    place: str = ""
 
     @property
     def said(self) -> list[Scalar]:
@@ -133,6 +135,24 @@ class Follow:
 
 
 Part = Question | Report | Batch | Follow
+
+
+def halves(report: Report, question: Question) -> Sequence[Part]:
+    """The parts of a step, in the places that they have in its body."""
+    return [report._replace(place="/update"), question._replace(place="/predict/x")]
+
+
+def placed(error: ServiceError, part: Part) -> ServiceError:
+    """The error of a part, with its pointers moved to where the part is in what the client sent."""
+    if not isinstance(error, InvalidInput):
+        return error
+    match part:
+        case Question(place=place) if place != "/x":
+            return error.under(place, "/x")
+        case Report(place=place) if place:
+            return error.under(place, "")
+        case _:
+            return error
 
 
 class Predicted(NamedTuple):

@@ -48,6 +48,7 @@ from .requests import (
     Told,
     Updated,
     part_id,
+    placed,
 )
 from .rounds_played import rounds_played
 from .session import Session
@@ -151,7 +152,9 @@ class Turn:
         except core.OklError as error:
             if (refused := refusal(error, self._name)) is None:
                 raise
-            raise refused from error
+            raise placed(refused, part) from error
+        except InvalidInput as error:
+            raise placed(error, part) from None
 
     def learn(self) -> None:
         """Carry the last round into the session. Raises OklError."""
@@ -188,10 +191,7 @@ class Turn:
     def _read_asked(self, question: Question) -> Raw:
         if question.raw is not None:
             return self._sized(self.session.check_input(question.raw))
-        try:
-            return self._read(question.x)
-        except InvalidInput as error:
-            raise error if question.row is None else error.under(f"/x/{question.row}", "/x") from None
+        return self._read(question.x)
 
     def _predicted(self, id: str | None, entry: WaitingEntry) -> Predicted:
         return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.service.worker import Clock
 pytestmark = pytest.mark.anyio
 
 X, Y = magic()
+JSON = {"Content-Type": "application/json"}
 
 
 def x(row: int) -> list[float]:
@@ -249,6 +251,36 @@ async def test_a_step_whose_truth_is_refused_changes_nothing(api: Api) -> None:
     ):
         await api.refused(slug, "POST", "/sessions/s/step", {"update": update, "predict": predict})
         assert await api.inspect() == before, slug
+
+
+GOOD, LONG, NAN = [1.0, 1.0], [1.0, 1.0, 1.0], [1.0, float("nan")]
+WRONG_STEPS: list[tuple[str, str, dict[str, Any], list[float]]] = [
+    ("wrong-truth", "/update/y", {"x": GOOD, "y": 7}, GOOD),
+    ("wrong-dimension", "/update/x", {"x": LONG, "y": 1}, GOOD),
+    ("not-finite", "/update/x/1", {"x": NAN, "y": 1}, GOOD),
+    ("wrong-dimension", "/predict/x", {"x": GOOD, "y": 1}, LONG),
+    ("not-finite", "/predict/x/1", {"x": GOOD, "y": 1}, NAN),
+]
+
+
+@pytest.mark.parametrize(
+    ("slug", "pointer", "truth", "following"), WRONG_STEPS, ids=[f"{w[0]} {w[1]}" for w in WRONG_STEPS]
+)
+async def test_a_wrong_step_is_told_by_its_place_in_the_body(
+    memory: Api, slug: str, pointer: str, truth: dict[str, Any], following: list[float]
+) -> None:
+    await memory.create(POMDR, dim=2)
+    step = {"update": truth, "predict": {"x": following}}
+    named = {"session": "s", **step}
+    several = {"steps": [named | {"session": "none"}, named]}
+    for t in range(2):  # before the first round, the next input is read after the truth is learned
+        for path, body in (("/step", named), ("/sessions/s/step", step)):
+            problem = await memory.refused(slug, "POST", path, content=json.dumps(body), headers=JSON)
+            assert [error["pointer"] for error in problem["errors"]] == [pointer]
+            assert problem["detail"].startswith(f"{pointer}: ")
+        told = await memory.call("POST", "/sessions/step", content=json.dumps(several), headers=JSON)
+        assert [error["pointer"] for error in told["steps"][1]["refused"]["errors"]] == [f"/steps/1{pointer}"]
+        assert (await memory.update(1, x=GOOD))["t"] == t + 1
 
 
 async def test_a_prediction_refused_after_its_truth_was_taken_is_told_as_such(api: Api) -> None:

@@ -125,6 +125,7 @@ async def test_what_one_refuses_undoes_nothing(workers: tuple[Api, Api]) -> None
     told = await update(other, mixed, id="r")
     slugs = [entry.get("refused", {}).get("type", "").rpartition("/")[2] for entry in told]
     assert slugs == ["session-not-found", "prediction-not-found", "", "wrong-type", "", "session-frozen"]
+    assert told[3]["refused"]["errors"][0]["pointer"] == "/sessions/3/y"
     assert [entry["t"] for entry in told if "t" in entry] == [2, 2]
     # Sent again with what was wrong put right: those that have it done say so.
     told = await update(other, truths(1), id="r")

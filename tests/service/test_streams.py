@@ -93,6 +93,7 @@ def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: Cli
         (3, "invalid-request"),
         ({"update": {"y": "no"}, "predict": {"x": ROWS[0]}}, "invalid-request"),
         ({"x": ROWS[0], "y": "perhaps"}, "invalid-request"),
+        ({"update": {"x": ROWS[0], "y": "perhaps"}, "predict": {"x": ROWS[0]}}, "wrong-truth"),
         ({"x": {"page": '\ud800, ["'}, "y": "no"}, "malformed-body"),
     ]
     asked = [one for pair in bad for one in (pair[0], good)]
@@ -111,7 +112,8 @@ def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: Cli
         for (_, slug), answer, after in zip(bad, found[::2], found[1::2], strict=True):
             assert answer["refused"]["type"].endswith(slug) or answer["refused"]["type"].endswith("wrong-truth"), answer
             assert after["loss"] >= 0
-    assert found[2]["id"] == "nothing"
+        assert found[2]["id"] == "nothing"
+        assert found[12]["refused"]["errors"][0]["pointer"] == "/update/y"
     assert client.inspect("s")["t"] == 2 * len(bad)
 
 
