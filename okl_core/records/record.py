@@ -35,7 +35,8 @@ READ_AT_ONCE = 10_000
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _ROW, _RECORD = b"\x00", b"\x01"
-_NUMBERS = {int, float, type(None)}
+NUMBERS = {int, float, type(None)}
+"""The types of the values of a list that is read as a row."""
 
 
 class RecordError(InputError):
@@ -73,7 +74,7 @@ def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
         record: Record = {}
         _flatten(x.items(), "", (), record)
         return _in_order(record)
-    if set(map(type, x)) <= _NUMBERS:
+    if set(map(type, x)) <= NUMBERS:
         try:
             row = np.array(x, dtype=np.float64)
         except OverflowError:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from okl.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
 from okl_core.records.fields import Field, Fields
 from okl_core.records.record import (
+    NUMBERS,
     NotANumberError,
     Raw,
     Record,
@@ -53,11 +54,21 @@ def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
         kind = NotFinite if isinstance(error, NotANumberError) else InvalidInput
         raise invalid(pointer(*error.path), str(error), kind) from error
     if definition.dim is not None and (isinstance(raw, dict) or len(raw) != definition.dim):
-        found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has more than numbers"
-        raise invalid("/x", f"{found}; this session takes a list of {definition.dim} numbers", WrongDimension)
+        raise _not_numbers(x, definition.dim)
     if definition.is_strict and definition.hashed is None:
         _check_strict(raw, fields)
     return raw
+
+
+def _not_numbers(x: Input, dim: int) -> InvalidInput:
+    """The error of an input that is no list of `dim` numbers."""
+    takes = f"this session takes a list of {dim} numbers"
+    if isinstance(x, Mapping):
+        return invalid("/x", f"is an object; {takes}", WrongDimension)
+    if len(x) != dim:
+        return invalid("/x", f"has {len(x)} values; {takes}", WrongDimension)
+    wrong = next(i for i, value in enumerate(x) if type(value) not in NUMBERS)
+    return invalid(pointer(wrong), f"must be a number; {takes}", WrongType)
 
 
 def read_rows(xs: Sequence[Input] | F64, definition: Definition, fields: Fields) -> F64 | None:

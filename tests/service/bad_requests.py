@@ -55,6 +55,8 @@ async def sessions(api: Api) -> None:
     await api.create(ONE_VS_REST, "c", labels=["a", "b", "c"])
     await api.predict([0.5, 0.5], "c", id="waits")
     await api.create(MEAN, "new")
+    await api.create(MEAN, "two", dim=2)
+    await api.create(MEAN, "two.loose", dim=2, strict=False)
     await api.create(MEAN, "o", strict=False, scale={"kind": "learned"})
     await api.update("yes", x=[0.0, 1.0], id="settled")
     await api.update(1.0, "r", x=[0.0, 1.0])
@@ -81,6 +83,15 @@ def _of_inputs() -> Iterator[tuple[str, Bad]]:
             yield f"{action}: x has {name}", Bad(slug, f"/sessions/s/{action}", form.format(text), "/x/1")
         rows = f'{{"x": [[0, 1], [0.5, {text}]], "y": ["no", "yes"]}}'
         yield f"rounds: x has {name}", Bad(slug, "/sessions/s/rounds", rows, "/x/1/1")
+        for session in ("two", "two.loose"):
+            if (session, name) == ("two.loose", "null"):
+                continue
+            of_two = f'{{"x": [0.5, {text}]}}'
+            yield f"predict at {session}: x has {name}", Bad(kind, f"/sessions/{session}/predict", of_two, "/x/1")
+            of_two = f'{{"x": [[0, 1], [0.5, {text}]], "y": [1, 2]}}'
+            yield f"rounds at {session}: x has {name}", Bad(kind, f"/sessions/{session}/rounds", of_two, "/x/1/1")
+    for x in ([True], {"a": 1.0, "b": 1.0}, [True, 1.0, 1.0]):
+        yield f"predict at two: {x}", Bad("wrong-dimension", "/sessions/two/predict", {"x": x}, "/x")
     for name, x, slug, where in (
         ("too short", [1.0], "wrong-dimension", "/x"),
         ("too long", [1.0, 2.0, 3.0], "wrong-dimension", "/x"),
