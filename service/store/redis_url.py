@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from redis.asyncio import BlockingConnectionPool, RedisCluster, Sentinel, SentinelConnectionPool
 from redis.asyncio.connection import ConnectionPool, parse_url
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
 
@@ -42,6 +43,24 @@ class _Settings:
     wait_ms: int = 1_000
     sentinel_username: str | None = None
     sentinel_password: str | None = None
+
+
+@final
+class Sentinels:
+    """The Sentinels at these addresses. They say in a sentence that they name no master; the driver's own error quotes its
+    connections."""
+
+    def __init__(self, addresses: str, driver: Sentinel) -> None:
+        self._addresses = addresses
+        self._driver = driver
+
+    async def discover_master(self, service: str) -> tuple[str, int]:
+        try:
+            return await self._driver.discover_master(service)
+        except MasterNotFoundError:
+            raise MasterNotFoundError(
+                f"no Sentinel of {self._addresses} answers, or none takes the password and knows a master {service!r}"
+            ) from None
 
 
 _TYPES = {"deadline_s": float, "wait_replicas": int, "wait_ms": int, "sentinel_username": str, "sentinel_password": str}
@@ -132,5 +151,5 @@ def _sentinel(parts: SplitResult, settings: _Settings) -> Lanes:
     sentinel_options |= {"username": settings.sentinel_username, "password": settings.sentinel_password}
     addresses_of = [(host.hostname or "localhost", host.port or SENTINEL_PORT) for host in hosts]
     sentinel = Sentinel(addresses_of, sentinel_kwargs=sentinel_options)
-    pool = SentinelConnectionPool(service, sentinel, ssl=is_tls, **options)
+    pool = SentinelConnectionPool(service, Sentinels(addresses, sentinel), ssl=is_tls, **options)
     return _lanes(pool, settings, sentinels=sentinel.sentinels, find_master=pool.get_master_address)

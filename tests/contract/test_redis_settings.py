@@ -58,6 +58,9 @@ async def test_an_error_names_neither_the_server_nor_a_secret(scheme: str, caplo
     assert "hunter2" not in f"{error} {error.__cause__!r} {error.__cause__} {caplog.text}"
     logged = [vars(record) for record in caplog.records if record.name == "okl.store"]
     assert any(str(port) in str(record) for record in logged)
+    if scheme == "redis+sentinel":
+        assert str(error.__cause__).startswith(f"no Sentinel of 127.0.0.1:{port} answers, or none ")
+    assert "<" not in f"{error.__cause__} {caplog.text}"  # the driver's description of a connection
     assert not any("hunter2" in str(record) for record in logged)
 
 
