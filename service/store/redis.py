@@ -326,7 +326,7 @@ class RedisStore:
     async def _listed(self, name: str, reply: Any) -> Head | None:
         try:
             if isinstance(reply, ResponseError):
-                raise refused(reply, f"Session {name!r}", session=name) from reply
+                raise refused(reply, self._connections.server, f"Session {name!r}", session=name) from reply
             with Damage(name):
                 if any(field is not None for field in reply):
                     return to_head(name, reply)
@@ -347,7 +347,7 @@ class RedisStore:
         try:
             return await self._connections.call((command, SESSIONS, *arguments), is_write=is_write)
         except ResponseError as error:
-            raise refused(error, "The list of sessions") from error
+            raise refused(error, self._connections.server, "The list of sessions") from error
 
     async def _run(self, script: Script, name: str, *arguments: Value, is_write: bool = False) -> Any:
         keys = (*keys_of(name), *keys_of(aside(name))) if script.has_aside else keys_of(name)
@@ -355,7 +355,7 @@ class RedisStore:
         try:
             answer = await script.run(self._connections, *call, is_write=is_write)
         except ResponseError as error:
-            raise refused(error, f"Session {name!r}", session=name) from error
+            raise refused(error, self._connections.server, f"Session {name!r}", session=name) from error
         if type(answer) is list and answer[0] == b"sealed":
             raise refusal(name, answer[1])
         return answer
@@ -364,7 +364,7 @@ class RedisStore:
         try:
             return await self._connections.call(command)
         except ResponseError as error:
-            raise refused(error, f"Session {name!r}", session=name) from error
+            raise refused(error, self._connections.server, f"Session {name!r}", session=name) from error
 
 
 def from_url(url: str, limits: Limits) -> RedisStore:

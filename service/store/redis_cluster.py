@@ -19,11 +19,17 @@ from .redis_errors import FAILURES, is_refusal, log_failure, store_error
 class Cluster:
     """The connections to a cluster: the driver's cluster client, which locates slots."""
 
-    def __init__(self, client: RedisCluster, *, at_once: int, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, client: RedisCluster, *, server: str, at_once: int, deadline_s: float = DEADLINE_S) -> None:
         self._client = client
+        self._server = server
         self._at_once = at_once
         self._deadline_s = deadline_s
         self._free: asyncio.Semaphore | None = None
+
+    @property
+    def server(self) -> str:
+        """The address of the node in the url; the driver's errors name the node that failed, if they know it."""
+        return self._server
 
     async def open(self) -> None:
         # Initialize here: on a concurrent first use, each task would discover the nodes.
@@ -32,7 +38,7 @@ class Cluster:
             async with asyncio.timeout(self._deadline_s):
                 await self._client.initialize()
         except FAILURES as error:
-            log_failure(error)
+            log_failure(error, self._server)
             raise store_error(error) from error
 
     async def close(self) -> None:
@@ -78,5 +84,5 @@ class Cluster:
         except (*FAILURES, *CLOSED_MEANWHILE) as error:
             if is_refusal(error):
                 raise
-            log_failure(error)
+            log_failure(error, self._server)
             raise store_error(error) from error

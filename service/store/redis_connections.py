@@ -59,6 +59,11 @@ Command = Sequence[bytes | str | int | float]
 class Connections(Protocol):
     """Errors: StoreUnavailable, StoreTimeout, and the driver's ResponseError if the server refused the command itself."""
 
+    @property
+    def server(self) -> str:
+        """The address of the server or servers, for the log."""
+        ...
+
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -82,13 +87,15 @@ class Lanes:
         self,
         pool: ConnectionPool,
         *,
+        server: str,
         deadline_s: float = DEADLINE_S,
         wait_replicas: int = 0,
         wait_ms: int = 0,
         sentinels: Sequence[Redis] = (),
-        find_master: Callable[[], Awaitable[object]] | None = None,
+        find_master: Callable[[], Awaitable[tuple[str, int]]] | None = None,
     ) -> None:
         self._pool = pool
+        self._server = server
         self._sentinels = sentinels
         self._find_master = find_master
         self._watcher: asyncio.Task[None] | None = None
@@ -104,6 +111,11 @@ class Lanes:
         self._carriers: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
         self._epoch = 0
+
+    @property
+    def server(self) -> str:
+        """The address of the server; under Sentinel those of the Sentinels until they have named the master."""
+        return self._server
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -130,17 +142,18 @@ class Lanes:
         for sentinel in self._sentinels:
             await sentinel.aclose()
 
-    async def _watch(self, find_master: Callable[[], Awaitable[object]]) -> None:
+    async def _watch(self, find_master: Callable[[], Awaitable[tuple[str, int]]]) -> None:
         """Leave a demoted master. If it still runs, it takes writes for ten seconds after another one was promoted, until the
         Sentinels make it a replica; then these writes are lost.
         """
-        known: object = None
+        known: tuple[str, int] | None = None
         while True:
             with contextlib.suppress(*FAILURES, *CLOSED_MEANWHILE):
                 master = await find_master()
                 if known not in (None, master):
                     self._epoch += 1
                 known = master
+                self._server = "{}:{}".format(*master)
             await asyncio.sleep(WATCH_S)
 
     async def call_each(self, command: Command) -> Sequence[Any]:
@@ -168,7 +181,7 @@ class Lanes:
             failures += 1
             if failures > RETRIES or not is_passing(reply) or loop.time() >= deadline or self._loop is None:
                 if isinstance(reply, ResponseError):  # a broken connection is logged once for all its calls
-                    log_failure(reply)
+                    log_failure(reply, self._server)
                 raise store_error(reply) from reply
             if failures > 1:
                 await asyncio.sleep(min(BACKOFF.compute(failures), deadline - loop.time()))
@@ -262,7 +275,7 @@ class Lanes:
 
     async def _give_up(self, lane: Lane, error: Exception) -> None:
         """Drop a lane's connection, and retire all others: what broke one (a server restart) broke them too."""
-        log_failure(error, _server(lane.connection))
+        log_failure(error, self._server if lane.connection is None else server_of(lane.connection))
         if lane.connection is not None and lane.epoch == self._epoch:
             self._epoch += 1
         await self._drop(lane)
@@ -349,6 +362,7 @@ async def _read_all(connection: AbstractConnection, count: int) -> Any:
     return next(failures, replies)
 
 
-def _server(connection: AbstractConnection | None) -> str:
-    pieces: Any = [] if connection is None else connection.repr_pieces()
-    return ":".join(str(value) for name, value in pieces if name in ("host", "port")) if connection else ""
+def server_of(connection: AbstractConnection) -> str:
+    """The address of the connection's server: host and port, or the path of a socket."""
+    pieces: Any = connection.repr_pieces()
+    return ":".join(str(value) for name, value in pieces if name in ("host", "port", "path"))

@@ -78,11 +78,11 @@ def store_error(error: Exception) -> StoreError:
             return StoreUnavailable("Redis cannot serve.")
 
 
-def refused(error: ResponseError, what: str, **extra: str) -> StoreError:
+def refused(error: ResponseError, server: str, what: str, **extra: str) -> StoreError:
     """The error for a refused command about `what`: damaged data, or a server that cannot or may not serve."""
     if str(error).startswith(_DAMAGE):
         return damaged(what, **extra)
-    log_failure(error)
+    log_failure(error, server)
     return store_error(error)
 
 
@@ -99,7 +99,7 @@ def is_refusal(error: Exception) -> bool:
     return not str(error).startswith((_CANNOT_SAVE, _WITHOUT_REPLICAS, "BUSY ", "UNBLOCKED", "UNKILLABLE"))
 
 
-def log_failure(error: BaseException, server: str = "") -> None:
+def log_failure(error: BaseException, server: str) -> None:
     _log.warning("redis failed", extra={"error": str(error) or type(error).__name__, "server": server})
 
 

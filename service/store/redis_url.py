@@ -23,6 +23,7 @@ from .redis_connections import (
     RETRIES,
     Connections,
     Lanes,
+    server_of,
 )
 
 MAX_CONNECTIONS = 32
@@ -117,10 +118,10 @@ def _defaults(settings: _Settings) -> dict[str, Any]:
     }
 
 
-def _lanes(pool: ConnectionPool, settings: _Settings, **more: Any) -> Lanes:
-    pool.make_connection()  # raises TypeError for an unknown option
+def _lanes(pool: ConnectionPool, settings: _Settings, server: str = "", **more: Any) -> Lanes:
+    connection = pool.make_connection()  # raises TypeError for an unknown option
     wait = {"wait_replicas": settings.wait_replicas, "wait_ms": settings.wait_ms} if settings.wait_replicas else {}
-    return Lanes(pool, deadline_s=settings.deadline_s, **wait, **more)
+    return Lanes(pool, server=server or server_of(connection), deadline_s=settings.deadline_s, **wait, **more)
 
 
 def _single(parts: SplitResult, settings: _Settings) -> Lanes:
@@ -132,7 +133,9 @@ def _cluster(parts: SplitResult, settings: _Settings) -> Cluster:
     defaults = {"max_connections": MAX_CONNECTIONS, **_defaults(settings), "retry": Retry(BACKOFF, RETRIES)}
     defaults["socket_timeout"] = defaults["socket_connect_timeout"]
     options: dict[str, Any] = {**defaults, **parse_url(parts._replace(scheme="redis").geturl())}
-    return Cluster(RedisCluster(**options), at_once=options["max_connections"], deadline_s=settings.deadline_s)
+    client = RedisCluster(**options)
+    server = ",".join(client.nodes_manager.startup_nodes)
+    return Cluster(client, server=server, at_once=options["max_connections"], deadline_s=settings.deadline_s)
 
 
 def _sentinel(parts: SplitResult, settings: _Settings) -> Lanes:
@@ -152,4 +155,5 @@ def _sentinel(parts: SplitResult, settings: _Settings) -> Lanes:
     addresses_of = [(host.hostname or "localhost", host.port or SENTINEL_PORT) for host in hosts]
     sentinel = Sentinel(addresses_of, sentinel_kwargs=sentinel_options)
     pool = SentinelConnectionPool(service, Sentinels(addresses, sentinel), ssl=is_tls, **options)
-    return _lanes(pool, settings, sentinels=sentinel.sentinels, find_master=pool.get_master_address)
+    server = f"{addresses}/{service}"
+    return _lanes(pool, settings, server, sentinels=sentinel.sentinels, find_master=pool.get_master_address)

@@ -19,7 +19,7 @@ async def run(
     try:
         return await script.run(connections, 1, key, *arguments, is_write=is_write)
     except ResponseError as error:
-        raise refused(error, of) from error
+        raise refused(error, connections.server, of) from error
 
 
 def to_records(answer: tuple[bytes, Sequence[bytes]], of: str) -> tuple[str, dict[str, bytes]]:

@@ -153,13 +153,13 @@ async def test_a_store_closes_although_a_cancellation_is_swallowed() -> None:
     """The driver uses wait_for, which on Python 3.11 swallows a cancellation that arrives with the reply."""
     asked = asyncio.Event()
 
-    async def find_master() -> object:
+    async def find_master() -> tuple[str, int]:
         asked.set()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(60.0)
-        return "master"
+        return "master", 6379
 
-    lanes = Lanes(ConnectionPool(), find_master=find_master)
+    lanes = Lanes(ConnectionPool(), server="sentinel/service", find_master=find_master)
     await lanes.open()
     await asked.wait()
     async with asyncio.timeout(5.0):
@@ -234,7 +234,7 @@ CLOSED_MEANWHILE = [
 @pytest.mark.parametrize("error", CLOSED_MEANWHILE, ids=["asyncio", "uvloop"])
 async def test_a_connection_that_another_call_has_closed_is_tried_again(error: Exception) -> None:
     client: Any = ClosingClient(1, error)
-    cluster = Cluster(client, at_once=1)
+    cluster = Cluster(client, server="node", at_once=1)
     await cluster.open()
     assert await cluster.call(("PING",)) == ("PING",)
 
@@ -242,7 +242,7 @@ async def test_a_connection_that_another_call_has_closed_is_tried_again(error: E
 @pytest.mark.parametrize("error", CLOSED_MEANWHILE, ids=["asyncio", "uvloop"])
 async def test_a_connection_that_is_closed_again_is_an_outage(error: Exception) -> None:
     client: Any = ClosingClient(2, error)
-    cluster = Cluster(client, at_once=1)
+    cluster = Cluster(client, server="node", at_once=1)
     await cluster.open()
     with pytest.raises(StoreUnavailable):
         await cluster.call(("PING",))

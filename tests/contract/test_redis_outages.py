@@ -180,6 +180,7 @@ async def test_a_server_that_takes_no_writes_says_why(
             with pytest.raises(StoreUnavailable, match="min-replicas-to-write"):
                 await store.commit(NAME, FIRST, [entry(FIRST, "x")])
             assert "NOREPLICAS" in str(caplog.records[-1].__dict__["error"])
+            assert caplog.records[-1].__dict__["server"] == f"127.0.0.1:{port}"
             client.config_set("min-replicas-to-write", 0)
             client.config_set("save", "3600 1")
             shutil.rmtree(folder)
