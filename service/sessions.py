@@ -32,7 +32,7 @@ from .session.history.alarms import Alarm
 from .session.limits import SessionLimits
 from .session.played import FrozenFrom
 from .session.record import encode_record
-from .session.refusals import check_tip, precondition_failed
+from .session.refusals import ANYWHERE, At, check_tip, precondition_failed
 from .session.scorecard import Tally
 from .session.session import Session
 from .session.snapshot import pack
@@ -167,13 +167,13 @@ class Sessions:
         """Count the sessions whose names start with `prefix`."""
         return await self._store.count(prefix)
 
-    async def delete(self, name: str, at: str | None = None) -> None:
-        """Delete a session and its challengers; with `at` only if it is at the tip of this label.
+    async def delete(self, name: str, at: At = None) -> None:
+        """Delete a session and its challengers; with `at` only if it is at one of these tips.
 
         Raises SessionNotFound, PreconditionFailed.
         """
         tip = None
-        if at is not None:
+        if at is not None and ANYWHERE not in at:
             head = await self._store.head(name)
             if isinstance(head, Gone):
                 raise SessionNotFound(name)

@@ -25,6 +25,7 @@ from okl_core.types import F64
 
 from ..keys import visit
 from ..rounds import Rounds
+from ..session.refusals import At
 from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_told
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
@@ -161,7 +162,7 @@ async def answers_of(
     session: str,
     blocks: AsyncGenerator[Block],
     key: str | None,
-    at: str | None,
+    at: At,
     tell: Callable[[RoundsPlayed], dict[str, Any]],
     scope: Scope,
 ) -> AsyncGenerator[bytes]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
 from starlette.requests import HTTPConnection
+
+from okl.errors import InvalidInput
 
 from ..archive.states import States
 from ..challengers.challengers import Challengers
@@ -15,6 +18,7 @@ from ..challengers.pursuit import Pursuit
 from ..replica.cache import Replicas
 from ..replica.summaries import Summaries
 from ..rounds import Rounds
+from ..session.refusals import ANYWHERE, At
 from ..sessions import Sessions
 from ..settings import Settings
 from ..store.base import Store
@@ -135,21 +139,36 @@ SettingsDep = Annotated[Settings, Depends(settings_of)]
 ExpositionDep = Annotated[Exposition, Depends(exposition_of)]
 MostTogether = Annotated[int, Depends(most_together_of)]
 StoreDep = Annotated[Store, Depends(store_of)]
-_ETAG = r'"[0-9]{1,20}-[0-9a-f]{32}"'
+_TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
+_TAGS = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")
+_OWN = re.compile(r'(?<!W/)"([0-9]{1,20}-[0-9a-f]{32})"')
 
 
-def label_of(
-    etag: Annotated[
+def tips_of(
+    request: Request,
+    given: Annotated[
         str | None,
         Header(
             alias="If-Match",
-            pattern=f"^{_ETAG}$",
-            description="The session's `ETag`: the request is refused if others have written to the session since.",
+            description="The session's `ETag`: the request is refused if others have written to the session since. "
+            "A list of these matches if one of them does, and `*` matches any session.",
         ),
     ] = None,
-) -> str | None:
-    return None if etag is None else etag.strip('"')
+) -> At:
+    """The tips that `If-Match` names (RFC 9110, 13.1.1); a weak tag, or one of others, matches none. Raises InvalidInput."""
+    if given is None:
+        return None
+    value = ", ".join(request.headers.getlist("If-Match")).strip()
+    if value == ANYWHERE:
+        return frozenset((ANYWHERE,))
+    if not _TAGS.fullmatch(value):
+        raise wrong_header("If-Match", "must be *, or a list of tags in quotes, such as the session's ETag")
+    return frozenset(_OWN.findall(value))
 
 
-IfMatch = Annotated[str | None, Depends(label_of)]
+def wrong_header(name: str, detail: str) -> InvalidInput:
+    return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+
+
+IfMatch = Annotated[At, Depends(tips_of)]
 SessionPath = Annotated[KnownName, Path(description="Name of the session.")]

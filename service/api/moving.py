@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
@@ -13,14 +12,15 @@ from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
 from okl import errors
-from okl.errors import InvalidInput, InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
+from okl.errors import InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
 
 from ..session.definition import Definition
+from ..session.refusals import At
 from . import wire
 from .answers import CheckpointAnswer, CheckpointList, SessionDetail
 from .bodies import kind_of
 from .body import BodyRoute, reply
-from .dependencies import SessionPath, StatesDep
+from .dependencies import IfMatch, SessionPath, StatesDep, wrong_header
 from .problems import responses
 from .routes import BODY, CREATED, MOVES, STORE, with_headers
 from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionSettings
@@ -31,7 +31,6 @@ moving_bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
 
 STATE = "application/octet-stream"
 CHUNK_BYTES = 1 << 20
-_ETAG = re.compile(r'"([0-9]{1,20}-[0-9a-f]{32})"')
 _ANY = "*"
 
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
@@ -39,10 +38,6 @@ _FILE = {STATE: {"schema": {"type": "string", "format": "binary"}}}
 _TAGGED = with_headers(200, "ETag")
 _DOWNLOAD = {200: _TAGGED[200] | {"content": _FILE}}
 
-IfMatchAny = Annotated[
-    str | None,
-    Header(alias="If-Match", description="The `ETag` that the session must have, or `*` for any."),
-]
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="`*`: create a new session.")]
 CheckpointPath = Annotated[OwnName, Path(description="Name of the checkpoint.")]
 
@@ -99,34 +94,25 @@ async def put_snapshot(
     session: SessionPath,
     states: StatesDep,
     blob: Annotated[bytes, Depends(_state_of)],
-    at: IfMatchAny = None,
+    at: IfMatch,
     unless: IfNoneMatch = None,
 ) -> Response:
     """With `If-Match`, the session continues from this state: its waiting predictions stay, and ids that were applied are
     still remembered. With `If-None-Match: *`, a new session is created."""
     if unless is not None:
         if unless != _ANY or at is not None:
-            raise _wrong_header("If-None-Match", "must be *, without If-Match")
+            raise wrong_header("If-None-Match", "must be *, without If-Match")
         found = await states.create(session, blob, _check)
         return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{session}"})
-    found = await states.put(session, blob, _check, label_or_any(at))
+    found = await states.put(session, blob, _check, required(at))
     return reply(wire.session(found), 200, wire.headers(found))
 
 
-def label_or_any(at: str | None) -> str | None:
-    """The label that the session must have; None for any. Raises PreconditionRequired, InvalidInput."""
+def required(at: At) -> frozenset[str]:
+    """The tips that `If-Match` names. Raises PreconditionRequired without it."""
     if at is None:
         raise PreconditionRequired("Send If-Match with the session's ETag, or * to replace whatever is there.")
-    if at == _ANY:
-        return None
-    etag = _ETAG.fullmatch(at)
-    if etag is None:
-        raise _wrong_header("If-Match", "must be the session's ETag, or *")
-    return etag[1]
-
-
-def _wrong_header(name: str, detail: str) -> InvalidInput:
-    return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+    return at
 
 
 def _check(definition: Definition) -> None:
@@ -206,10 +192,10 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
     ),
     summary="Return to a checkpoint",
 )
-async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, at: IfMatchAny = None) -> Response:
+async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, at: IfMatch) -> Response:
     """The session continues from the checkpoint. Its waiting predictions stay, and an update that was applied before is not
     learned again when it is repeated."""
-    found = await states.roll_back(session, body.checkpoint, label_or_any(at))
+    found = await states.roll_back(session, body.checkpoint, required(at))
     return reply(wire.session(found), 200, wire.headers(found))
 
 

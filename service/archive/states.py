@@ -24,7 +24,7 @@ from ..session.definition import Definition
 from ..session.following import is_challenger
 from ..session.limits import SessionLimits
 from ..session.record import encode_record
-from ..session.refusals import check_tip
+from ..session.refusals import At, check_tip
 from ..session.session import Session
 from ..session.snapshot import pack
 from ..session.summary import encode_summary, summary_of
@@ -126,7 +126,7 @@ class States:
             await self.kept(name)
             raise no_checkpoint(name, checkpoint)
 
-    async def roll_back(self, name: str, checkpoint: str, at: str | None) -> Inspected:
+    async def roll_back(self, name: str, checkpoint: str, at: At) -> Inspected:
         """Continue the session from a checkpoint, as in `put`. Raises CheckpointNotFound, too."""
         blob = await self._store.kept_state(name, checkpoint)
         if blob is None:
@@ -140,10 +140,10 @@ class States:
         await rename(self._store, name, new_name)
         return await self._sessions.inspect(new_name)
 
-    async def put(self, name: str, blob: bytes, check: Check, at: str | None) -> Inspected:
+    async def put(self, name: str, blob: bytes, check: Check, at: At) -> Inspected:
         """Continue the session from this state; waiting predictions and remembered ids stay.
 
-        `at` is the label of the tip at which the session must be, None for any. Raises SessionNotFound, InvalidSnapshot,
+        `at` are the tips at which the session may be. Raises SessionNotFound, InvalidSnapshot,
         PreconditionFailed.
         """
         check(definition_in(blob))
@@ -153,7 +153,7 @@ class States:
         """Unpack a state in a thread, since a large one takes a while."""
         return await asyncio.to_thread(unpack_state, name, blob, self._limits)
 
-    async def _go_on(self, name: str, session: Session, at: str | None) -> Inspected:
+    async def _go_on(self, name: str, session: Session, at: At) -> Inspected:
         _check_free(name)
         for _ in range(TRIES):
             now = await self._rounds.look(name, current)

@@ -18,7 +18,7 @@ from ..archive.portable import clash, pack_state
 from ..archive.states import Current, States, current
 from ..rounds import Rounds
 from ..session.following import MARK, challenger_name, is_challenger
-from ..session.refusals import check_tip
+from ..session.refusals import At, check_tip
 from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
@@ -150,11 +150,11 @@ class Challengers:
         """Delete the challenger. Raises SessionNotFound."""
         await self._sessions.delete(challenger_name(champion, name))
 
-    async def promote(self, champion: str, name: str, at: str | None = None) -> Inspected:
+    async def promote(self, champion: str, name: str, at: At = None) -> Inspected:
         """Give the champion the challenger's learner, state and definition, and delete the challenger.
 
         Waiting predictions keep waiting, with the forecasts that were issued, and ids stay remembered. The previous state
-        is kept as a checkpoint. `at` is the label of the tip at which the champion must be, None for any.
+        is kept as a checkpoint. `at` are the tips at which the champion may be, None for any.
 
         Raises SessionNotFound, CannotPromote, PreconditionFailed, LimitReached, Overloaded.
         """
@@ -185,7 +185,7 @@ class Challengers:
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
-    async def _take_place(self, champion: str, own: str, view: Champion, former: Current, at: str | None) -> bool:
+    async def _take_place(self, champion: str, own: str, view: Champion, former: Current, at: At) -> bool:
         """Promote once; False if another worker wrote to either session meanwhile, or made a prediction it cannot settle."""
         tip = former.position.tip
         check_tip(champion, tip, at)

@@ -22,15 +22,20 @@ _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
     core.LabelError: WrongTruth,
 }
 
+At = frozenset[str] | None
+"""The labels of the tips at which the session may be, ANYWHERE among them if it may be at any; None makes no condition."""
+
+ANYWHERE = "*"
+
 
 def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
     detail = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
     return PreconditionFailed(detail, session=name, etag=f'"{tip.label}"')
 
 
-def check_tip(name: str, tip: Tip, at: str | None) -> None:
-    """Raises PreconditionFailed unless `at` is None or the label of the session's tip."""
-    if at is not None and tip.label != at:
+def check_tip(name: str, tip: Tip, at: At) -> None:
+    """Raises PreconditionFailed unless the session may be at its tip."""
+    if at is not None and at.isdisjoint((tip.label, ANYWHERE)):
         raise precondition_failed(name, tip)
 
 

@@ -13,6 +13,7 @@ from okl_core.types import F64
 
 from ..store.base import Tip
 from .definition import Input, Scalar
+from .refusals import At
 from .truths import Answer
 
 
@@ -80,7 +81,7 @@ class BodyPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rounds in order, each to be predicted and then learned; with `at` only if the session is at the tip of this label.
+    """Rounds in order, each to be predicted and then learned; with `at` only if the session is at one of these tips.
 
     `place` is set for a block of a longer body; `id` is then the block's.
     """
@@ -88,7 +89,7 @@ class Batch:
     x: Sequence[Input] | F64
     y: Sequence[Scalar]
     id: str | None = None
-    at: str | None = None
+    at: At = None
     place: BodyPlace | None = None
 
 

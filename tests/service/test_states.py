@@ -181,7 +181,8 @@ async def test_what_a_put_must_say(memory: Api) -> None:
         return response.json()["type"].removeprefix("/problems/")
 
     assert await slug() == "precondition-required"
-    assert await slug(If_Match='"7-00"') == "invalid-request"
+    assert await slug(If_Match="7-00") == "invalid-request"
+    assert await slug(If_Match='"7-00"') == "precondition-failed"
     assert await slug(If_Match="*", If_None_Match="*") == "invalid-request"
     assert await slug(If_None_Match=etag) == "invalid-request"
     assert await slug(If_None_Match="*") == "session-exists"

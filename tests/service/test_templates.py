@@ -159,6 +159,7 @@ async def test_what_is_no_use_makes_no_session(memory: Api) -> None:
         ("DELETE", "/sessions/clicks.a", None, {}),
         ("POST", "/sessions/clicks.a/update", {"id": "v1", "y": 1.0}, {}),
         ("POST", "/sessions/clicks.a/rounds", {"x": [X], "y": [1.0]}, {"If-Match": f'"0-{"0" * 32}"'}),
+        ("POST", "/sessions/clicks.a/rounds", {"x": [X], "y": [1.0]}, {"If-Match": "*"}),
         ("POST", "/sessions/clicks.~b/predict", {"x": X}, {}),
         ("POST", "/sessions/clicks./predict", {"x": X}, {}),
         ("POST", "/sessions/click/predict", {"x": X}, {}),
