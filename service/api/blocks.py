@@ -1,7 +1,8 @@
 """Rounds as lines, one per line, played in blocks: each block is one commit, and its answer is one line.
 
 The boundaries of the blocks depend on the lines alone. So a body that is sent again with the same idempotency key has the
-same blocks with the same ids, and blocks that were applied before get their first answers again.
+same blocks with the same ids, and blocks that were applied before get their first answers again. If the body has grown, its
+last block may be longer than before: the part that was applied is told again, and the rest is the next block.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class Block(NamedTuple):
     x: Sequence[Input] | F64
     y: list[Scalar]
     before: int
+
+    def after(self, rows: int) -> Block | None:
+        """The rows after these first ones; None if there are none."""
+        return Block(self.x[rows:], self.y[rows:], self.before + rows) if rows < len(self.y) else None
 
 
 async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGenerator[Block]:
@@ -172,10 +177,11 @@ async def answers_of(
     block is the last line.
     """
     applied = 0
+    rest: Block | None = None
     upcoming = asyncio.ensure_future(anext(blocks, None))
     try:
         for i in range(1 << 62):
-            block = await upcoming
+            block = await upcoming if rest is None else rest
             if block is None:
                 return
             # The body may be slow or endless: its key may have been revoked meanwhile, and each further block counts as a
@@ -188,11 +194,13 @@ async def answers_of(
             batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
             async with visit.spending(len(block.y)) as bill:
                 asked = rounds.begin(session, [batch])
-                # Read the next block while this one is learned.
-                upcoming = asyncio.ensure_future(anext(blocks, None))
+                if rest is None:
+                    # Read the next block while this one is learned.
+                    upcoming = asyncio.ensure_future(anext(blocks, None))
                 played = as_told(RoundsPlayed, (await asked)[0])
                 if played.is_duplicate:
                     bill.waive(len(block.y))
+            rest = block.after(played.rounds)
             applied += played.rounds
             yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:

@@ -53,13 +53,20 @@ def told_again(
     applied: Applied,
     raws: Raws | None,
     ys: Sequence[Scalar],
+    *,
+    has_grown: bool = False,
 ) -> Updated | RoundsPlayed:
-    """Return the first answer to a duplicate request. Raises IdConflict if the request is another one."""
+    """Return the first answer to a duplicate request. Raises IdConflict if the request is another one.
+
+    If it `has_grown`, more rounds may follow those of the first request.
+    """
     if is_progress(identity, applied):
         raise id_conflict(name, applied.id, "was used for another kind of request")
     told, first_x, first_y = told_first(name, identity, applied)
     if not isinstance(told, kind):
         raise id_conflict(name, applied.id, "was used for another kind of request")
+    if has_grown and isinstance(told, RoundsPlayed):
+        raws, ys = None if raws is None else raws[: told.rounds], ys[: told.rounds]
     if raws is not None and digest_of_inputs(raws) != first_x:
         raise id_conflict(name, applied.id, "was used for another input")
     if first_y != _truths(ys):

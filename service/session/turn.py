@@ -312,7 +312,9 @@ class Turn:
         raws, y, tasks = self._read_rows(batch)
         known = None if batch.id is None else self._known.get(batch.id)
         if isinstance(known, Applied):
-            again = told_again(RoundsPlayed, self._name, self._identity, known, raws, batch.y)
+            # The last block of a body is longer when the body has grown.
+            has_grown = batch.place is not None
+            again = told_again(RoundsPlayed, self._name, self._identity, known, raws, batch.y, has_grown=has_grown)
             return lambda _: again
         if known is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")

@@ -178,6 +178,28 @@ async def test_no_block_of_a_long_body_is_learned_twice(store_url: str) -> None:
         assert (await api.inspect())["t"] == 27
 
 
+async def test_a_body_that_has_grown_is_learned_from_where_it_ended(store_url: str) -> None:
+    """Whatever the length of the block in which it ended, and again when it has grown again."""
+    path, query = "/sessions/s/rounds", {"block": 4, "answers": "totals"}
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    async with serving(store_url) as api:
+        await api.create()
+        for length, known, applied in (
+            (6, 0, [4, 6]),
+            (11, 6, [4, 6, 8, 11]),
+            (11, 11, [4, 6, 8, 11]),
+            (17, 11, [4, 6, 8, 11, 12, 16, 17]),
+            (17, 17, [4, 6, 8, 11, 12, 16, 17]),
+        ):
+            answer = told(await api.http.post(path, content=lines_from(0, length), headers=headers, params=query))
+            assert [one["applied"] for one in answer] == applied
+            assert [one["duplicate"] for one in answer] == [rows <= known for rows in applied]
+            assert (await api.inspect())["t"] == length
+        *_, last = told(await api.http.post(path, content=lines_from(0, 5), headers=headers, params=query))
+        assert last["refused"]["type"] == "/problems/id-conflict"
+        assert (await api.inspect())["t"] == 17
+
+
 async def test_the_place_of_a_body_is_no_answer(memory: Api) -> None:
     headers = NDJSON | {"Idempotency-Key": "k"}
     await memory.create()
