@@ -37,6 +37,7 @@ from okl.errors import (
 from okl_core.contract.wrong_fields import unknown_field
 
 from ..pointers import json_pointer
+from ..session.inputs import invalid
 from ..telemetry.counts import Counts
 
 log = logging.getLogger("okl.http")
@@ -215,13 +216,24 @@ def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel
     """The service's error for pydantic's errors in a body of `model`; the first `prefix` parts of a location are dropped."""
     for item in found:
         if item["type"] == "json_invalid":
-            return MalformedBody(f"The body is not JSON: {item.get('ctx', {}).get('error', item['msg'])}.")
+            return not_json(str(item.get("ctx", {}).get("error", item["msg"])))
     found = [item for item in found if item["loc"][-1:] != (FIRST_TRY,)]
     wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
     # Errors of different types are just an invalid request.
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput
     return kind(_listed(wrong), errors=wrong[:MAX_ERRORS])
+
+
+def not_json(said: str, what: str = "body") -> ServiceError:
+    """The service's error for a body that the JSON parser could not read; `said` is the parser's message."""
+    if said.startswith(_TOO_LONG_A_NUMBER):
+        return invalid("", said.replace(_TOO_LONG_A_NUMBER, "has a number too large for a double", 1), NotFinite)
+    return MalformedBody(f"The {what} is not JSON: {said}.")
+
+
+_TOO_LONG_A_NUMBER = "number out of range"
+"""The parser's message for an integer of more than 4,300 digits, which it does not read: that takes quadratic time."""
 
 
 def _listed(errors: Sequence[Mapping[str, str]]) -> str:

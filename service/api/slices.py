@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
+from okl.errors import PayloadTooLarge, ServiceError
 
 from ..session.inputs import invalid
-from .problems import MAX_COUNTED, from_validation, validation_problem
+from .problems import MAX_COUNTED, from_validation, not_json, validation_problem
 
 SLICE_BYTES: Final = 32 << 10
 MAX_MEMBERS: Final = 100
@@ -307,4 +307,4 @@ def _no_object(first: bytes) -> ServiceError:
 
 
 def _malformed(at: int, what: str) -> ServiceError:
-    return MalformedBody(f"The body is not JSON: {what or 'a value is wrong'}, near byte {at}.")
+    return not_json(f"{what or 'a value is wrong'}, near byte {at}")

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 
-from ..api.problems import document_of, from_validation
+from ..api.problems import document_of, from_validation, not_json
 from ..api.slices import opened_in
 from ..api.values import Name
 
@@ -72,7 +72,7 @@ def read_entry(stream: str, entry: str, fields: Mapping[bytes, bytes] | None) ->
     try:
         message = from_json(data, allow_inf_nan=False)
     except ValueError as error:
-        raise MalformedBody(f"The message is not JSON: {error}.") from None
+        raise not_json(str(error), "message") from None
     if not isinstance(message, dict):
         raise MalformedBody("The message is not an object of JSON.")
     found = Consumed(stream, entry, session, data)

@@ -16,6 +16,7 @@ from tests.service.api import Api
 from tests.service.definitions import MEAN, ONE_VS_REST, POMDR
 
 HUGE = "1" + "0" * 400
+DIGITS = "1" * 5_000
 MEGABYTE = 1 << 20
 DEEP, DEEPER = 5_000, 100_000
 METRIC = {"kind": "kernel-aioli", "config": {"kernel": {"kind": "gaussian", "metric": [[1.0, 0.0], [0.0, 1.0]]}}}
@@ -195,6 +196,13 @@ def _of_bodies() -> Iterator[tuple[str, Bad]]:
         ("a deep input", b'{"x": ' + b"[" * DEEPER + b"]" * DEEPER + b"}"),
     ):
         yield f"the body is {name}, endlessly", Bad("payload-too-large", "/sessions/s/predict", body)
+    for name, path, body in (
+        ("integer", "predict", f'{{"x": [0.5, {DIGITS}]}}'),
+        ("number", "predict", f'{{"x": [0.5, -{DIGITS}.5]}}'),
+        ("truth", "update", f'{{"id": "waits", "y": {DIGITS}}}'),
+        ("integer of many rows", "rounds", f'{{"x": [{"[0, 1], " * DEEP}[0, {DIGITS}]], "y": ["no"]}}'),
+    ):
+        yield f"the body has an endless {name}", Bad("not-finite", f"/sessions/s/{path}", body, "")
     for name, body in (("a list", []), ("a text", "x"), ("a number", 1)):
         yield f"the body is {name}", Bad("invalid-request", "/sessions/s/predict", json.dumps(body), "")
     yield "the body is null", Bad("invalid-request", "/sessions/s/predict", "null", "")
