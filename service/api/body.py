@@ -29,12 +29,12 @@ from starlette.types import Receive, Scope, Send
 from okl.errors import UnsupportedMediaType
 
 from ..session.inputs import invalid
+from . import patterns
 from .bodies import content_type, too_large
 from .calls import Parameter, plan
 from .guards import LIMITS
 from .problems import validation_problem
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
-from .values import ID_PATTERN
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -63,7 +63,7 @@ def idempotency_key(
             alias="Idempotency-Key",
             min_length=1,
             max_length=128,
-            pattern=ID_PATTERN,
+            pattern=patterns.ID,
             description="An alternative to `id` in the body: a request that is sent again with the same key is applied once.",
         ),
     ] = None,

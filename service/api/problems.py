@@ -39,6 +39,7 @@ from okl_core.contract.wrong_fields import unknown_field
 from ..pointers import json_pointer
 from ..session.inputs import invalid
 from ..telemetry.counts import Counts
+from .patterns import REQUIRED
 
 log = logging.getLogger("okl.http")
 
@@ -278,6 +279,8 @@ def _say(item: Any, model: type[BaseModel] | None) -> str:
     """pydantic's message, rephrased to follow the field's pointer."""
     if item["type"] == "extra_forbidden" and model is not None:
         return cut(unknown_field(model, item["loc"]), MAX_TEXT)
+    if item["type"] == "string_pattern_mismatch" and (required := REQUIRED.get(item["ctx"]["pattern"])):
+        return required
     message = item["msg"].removeprefix("Value error, ")
     for prefix in ("Input ", "String ", "List ", "Dictionary "):
         message = message.removeprefix(prefix)

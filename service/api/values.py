@@ -18,21 +18,18 @@ from pydantic import (
 )
 
 from ..keys.visit import named
-from ..session.following import SESSION_NAME, WORD
+from . import patterns
 from .problems import FIRST_TRY
 
-NAME_PATTERN = f"^{WORD}$"
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN), AfterValidator(named)]
+Name = Annotated[str, StringConstraints(pattern=patterns.NAME), AfterValidator(named)]
 """The name of a session in a request. Validation also checks that the request's key may access the session."""
-KnownName = Annotated[str, StringConstraints(pattern=f"^{SESSION_NAME}$"), AfterValidator(named)]
+KnownName = Annotated[str, StringConstraints(pattern=patterns.KNOWN_NAME), AfterValidator(named)]
 """The name of an existing session, which may be a challenger."""
 MOST_NAME = 129
-OwnName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+OwnName = Annotated[str, StringConstraints(pattern=patterns.NAME)]
 """The name of something that belongs to a session."""
-NamePrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-ID_PATTERN = r"^(\.{0,2}[\x21-\x2d\x2f-\x7e]|\.{3})[\x21-\x7e]*$"
-"""Excludes `.` and `..`: clients remove these from a path, and would delete the session instead of a prediction."""
-Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=ID_PATTERN)]
+NamePrefix = Annotated[str, StringConstraints(pattern=patterns.PREFIX)]
+Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=patterns.ID)]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
 FieldName = Annotated[Text, Field(min_length=1)]

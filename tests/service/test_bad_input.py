@@ -12,10 +12,11 @@ import pytest
 
 from okl.errors import ServiceError
 from okl_core.errors import OklError
+from service.api.patterns import REQUIRED
 from service.settings import Settings
 from service.store.sqlite import SqliteStore
 from tests.service import bad_requests
-from tests.service.api import Api, check_problem, serving, serving_on
+from tests.service.api import Api, check_problem, openapi, serving, serving_on
 from tests.service.definitions import MEAN, POMDR
 from tests.service.worker import Clock, settle
 
@@ -88,6 +89,27 @@ async def test_a_session_is_as_good_as_one_that_never_saw_bad_input(memory: Api)
     assert (await memory.inspect())["metrics"] == (await memory.inspect("clean"))["metrics"]
     answers = [await memory.predict([0.3, 0.4], name, wait=False) for name in ("s", "clean")]
     assert answers[0]["score"] == answers[1]["score"]
+
+
+def patterns_in(document: Any) -> set[str]:
+    """All patterns of an OpenAPI document."""
+    if isinstance(document, dict):
+        own = {document["pattern"]} if isinstance(document.get("pattern"), str) else set()
+        return own.union(*map(patterns_in, document.values()))
+    return set().union(*map(patterns_in, document)) if isinstance(document, list) else set()
+
+
+async def test_what_a_pattern_requires_is_told_in_words(memory: Api) -> None:
+    assert patterns_in(openapi()) == REQUIRED.keys()
+    await memory.create(MEAN)
+    tagged = {"headers": {"If-Match": "tag"}}
+    for problem, path, body, more, words in (
+        ("invalid-request", "/sessions/s/predict", {"x": [1.0], "id": "a b"}, {}, "without spaces"),
+        ("invalid-request", "/sessions/s/predict", {"x": [1.0], "id": "."}, {}, "and not be `.` or `..`"),
+        ("invalid-name", "/sessions/a b/predict", {"x": [1.0]}, {}, "start with a letter or a digit"),
+        ("invalid-request", "/sessions/s/rounds", {"x": [[1.0]], "y": [1.0]}, tagged, "must be an `ETag`"),
+    ):
+        assert words in (await memory.refused(problem, "POST", path, body, **more))["detail"]
 
 
 async def test_a_body_without_a_length_is_cut_off(seeded: Api) -> None:
