@@ -30,7 +30,6 @@ from okl.errors import (
     RouteNotFound,
     ServiceError,
     WrongDimension,
-    WrongFeatures,
     WrongType,
     leaves,
 )
@@ -249,13 +248,12 @@ def _kind(item: Any, pointer: str) -> type[InvalidInput]:
     """The service's error type for one of pydantic's errors."""
     if item["type"] in ("string_pattern_mismatch", "string_type") and _OF_A_NAME.fullmatch(pointer):
         return InvalidName
-    if item["type"] == "too_short" and (kind := _EMPTY.get(item["loc"][-1])):
-        return kind
+    if item["type"] == "too_short" and item["loc"][-1] == "<list>":
+        return WrongDimension
     return _KINDS.get(item["type"], InvalidInput)
 
 
 _OF_A_NAME = re.compile(r"/name|/session|/sessions/\d+(/session)?")
-_EMPTY: dict[str | int, type[InvalidInput]] = {"<list>": WrongDimension, "<object>": WrongFeatures}
 _KINDS: dict[str, type[InvalidInput]] = {
     "finite_number": NotFinite,
     "float_type": WrongType,

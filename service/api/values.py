@@ -73,8 +73,7 @@ def _any(value: Any) -> str:
 # The elements are validated after flattening (okl_core.records), which is faster than pydantic. Lists of numbers are tried
 # first, since most inputs are.
 _Loose = Annotated[
-    Annotated[list[Any], Field(min_length=1), Tag("<list>")]
-    | Annotated[dict[str, Any], Field(min_length=1), Tag("<object>")],
+    Annotated[list[Any], Field(min_length=1), Tag("<list>")] | Annotated[dict[str, Any], Tag("<object>")],
     Discriminator(
         _any,
         custom_error_type="input",
@@ -88,7 +87,7 @@ Input = Annotated[
         {
             "anyOf": [
                 {"type": "array", "minItems": 1, "items": {}},
-                {"type": "object", "minProperties": 1, "additionalProperties": {}},
+                {"type": "object", "additionalProperties": {}},
             ]
         }
     ),

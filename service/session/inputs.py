@@ -89,6 +89,8 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
                 raise invalid("/x", told, WrongFeatures)
             _check_fields(raw, fields)
             return
+        if not raw:
+            raise invalid("/x", "has no field; the first input decides which there are", WrongFeatures)
         for name, value in raw.items():
             if value is None or isinstance(value, str):
                 what = "a null" if value is None else "a string"

@@ -120,6 +120,9 @@ def _of_inputs() -> Iterator[tuple[str, Bad]]:
         ("is a list", [1.0, 1.0, 0.0], "wrong-features", "/x"),
     ):
         yield f"features: x {name}", Bad(slug, "/sessions/f/predict", {"x": x}, where)
+    for text in ("{}", '{"a": {}}', '{"indices": [], "values": []}'):
+        yield f"{text}, undeclared", Bad("wrong-features", "/sessions/new/predict", f'{{"x": {text}}}', "/x")
+    yield "{}, declared", Bad("wrong-features", "/sessions/f/predict", {"x": {}}, "/x/a")
     yield "a feature of null, undeclared", Bad("wrong-features", "/sessions/new/predict", {"x": {"a": None}}, "/x/a")
     yield "a feature of a text, undeclared", Bad("wrong-features", "/sessions/new/predict", {"x": {"a": "red"}}, "/x/a")
     yield (
@@ -134,7 +137,6 @@ def _of_records() -> Iterator[tuple[str, Bad]]:
     for _ in range(17):
         deep = {"a": deep}
     for name, text, slug, where in (
-        ("is empty", "{}", "wrong-features", "/x"),
         ("is an empty list", "[]", "wrong-dimension", "/x"),
         ("is a text", '"a"', "wrong-type", "/x"),
         ("has a number out of range", '{"a": {"b": 1e400}}', "not-finite", "/x/a/b"),

@@ -165,6 +165,7 @@ async def test_a_prediction_that_waits_is_settled_whatever_came_first(memory: Ap
 
 
 ANY: list[Any] = [
+    {},
     [1.0, None, 3.0],
     {"a": 1.0},
     {"a": "red", "b": {"c": [1, "x", None]}},
