@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Final
+from urllib.parse import quote
 
 from okl.client import Client, local_url
 from okl.errors import ServiceError
@@ -32,7 +33,7 @@ def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None
     """
     with tempfile.TemporaryDirectory(prefix="okl-") as folder:
         kept = Path(folder) / "okl.sqlite3" if store is None else store
-        url = str(kept) if "://" in str(kept) else f"sqlite:///{Path(kept).absolute()}"
+        url = str(kept) if "://" in str(kept) else f"sqlite:///{quote(str(Path(kept).absolute()))}"
         port = _free_port()
         environment = os.environ | {
             "OKL_STORE": url,

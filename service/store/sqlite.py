@@ -326,12 +326,13 @@ def _size_of(entries: Sequence[Entry], holds: Sequence[Hold]) -> int:
 def from_url(url: str, limits: Limits) -> SqliteStore:
     """`?synchronous=full` survives a power cut at the cost of one disk flush per commit; `?timeout=` is in seconds."""
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
     synchronous, timeout = options.pop("synchronous", "normal"), options.pop("timeout", "5")
-    is_valid = not parts.netloc and not options and synchronous in SYNCHRONOUS and timeout.replace(".", "", 1).isdigit()
-    if not is_valid:
+    is_file = not parts.netloc and "#" not in url
+    if not is_file or options or synchronous not in SYNCHRONOUS or not timeout.replace(".", "", 1).isdigit():
         raise ConfigurationError(
-            f"store url {url!r}: expected sqlite:///path[?synchronous={'|'.join(SYNCHRONOUS)}][&timeout=seconds]"
+            f"store url {url!r}: expected sqlite:///path[?synchronous={'|'.join(SYNCHRONOUS)}][&timeout=seconds]; "
+            "write ?, # and % in the path as %3F, %23 and %25"
         )
     return SqliteStore(
         unquote(parts.path[1:]) or MEMORY, synchronous=synchronous, timeout_s=float(timeout), limits=limits

@@ -64,7 +64,16 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite://host/path", "sqlite:///x?synchronous=maybe", "sqlite:///x?timeout=-1", "sqlite:///x?a=b"]
+    "url",
+    [
+        "sqlite://host/path",
+        "sqlite:///x?synchronous=maybe",
+        "sqlite:///x?synchronous",
+        "sqlite:///x?timeout=-1",
+        "sqlite:///x?a=b",
+        "sqlite:///x?1.sqlite3",
+        "sqlite:///x#1.sqlite3",
+    ],
 )
 async def test_a_url_that_makes_no_sense_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):

@@ -105,10 +105,12 @@ def test_it_gives_up(client: Client) -> None:
 
 
 def test_a_service_of_ones_own(tmp_path: Any) -> None:
+    kept = tmp_path / "what? #1 of 100%41.sqlite3"
     for t in (1, 2):
-        with okl.local(tmp_path / "kept.sqlite3") as client:
+        with okl.local(kept) as client:
             session = client.session("kept", "mean")
             assert session.learn([1.0], 2.0).t == t
+    assert kept.exists()
     with Client(client.url) as again:
         assert not again.is_ready()
 
