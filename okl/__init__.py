@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from okl import errors as errors
+    from okl import river as river
+    from okl import sklearn as sklearn
     from okl.answers import Learned, Played, Prediction
     from okl.client import AsyncClient, Client
     from okl.comparing import Comparison, compare
@@ -60,8 +63,13 @@ _WHERE: Final = {
     "restore": "okl_core",
 }
 
+_MODULES: Final = ("errors", "river", "sklearn")
+"""Not in `__all__`: `from okl import *` works without the extras."""
+
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"okl.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module 'okl' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_WHERE[name]), name)
@@ -69,4 +77,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, *_MODULES]

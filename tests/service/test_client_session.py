@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -121,3 +123,11 @@ def test_the_names_that_users_import() -> None:
     assert set(okl.__all__) <= set(dir(okl))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = okl.nothing
+
+
+@pytest.mark.parametrize("name", ["errors.ServiceError", "river.Classifier", "sklearn.Classifier"])
+def test_modules_are_imported_on_first_use(name: str) -> None:
+    program = f"import sys, okl; assert 'httpx' not in sys.modules; print(*dir(okl), okl.{name}.__module__)"
+    *names, module = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert name.partition(".")[0] in names
+    assert module == f"okl.{name.partition('.')[0]}"
