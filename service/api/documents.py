@@ -58,13 +58,12 @@ def _add_examples(document: dict[str, Any]) -> None:
     examples: dict[str, Any] = json.loads(text)
     for item in document["paths"].values():
         for operation in item.values():
-            played = examples.get(operation["operationId"], {})
-            if "request" in played:
-                body = operation["requestBody"]["content"]["application/json"]
-                body["examples"] = {"played": {"summary": played["title"], "value": played["request"]}}
-            if "answer" in played:
-                answer = operation["responses"][played["status"]]["content"]["application/json"]
-                answer["examples"] = {"played": {"summary": played["title"], "value": played["answer"]}}
+            played = examples.get(operation["operationId"], {"requests": {}, "answers": {}})
+            for kind, example in played["requests"].items():
+                operation["requestBody"]["content"][kind]["examples"] = {"played": example}
+            for status, answers in played["answers"].items():
+                for kind, example in answers.items():
+                    operation["responses"][status]["content"][kind]["examples"] = {"played": example}
 
 
 def _for_generators(document: dict[str, Any]) -> dict[str, Any]:

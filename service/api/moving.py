@@ -75,7 +75,7 @@ async def _state_of(request: Request) -> bytes:
 @moving.put(
     "/sessions/{session}/snapshot",
     response_model=SessionDetail,
-    responses=CREATED
+    responses={201: CREATED[201] | {"model": SessionDetail}}
     | _TAGGED
     | responses(
         *BODY,

@@ -231,7 +231,8 @@ async def play_columns(
 @bodies.post(
     "/sessions/{session}/rounds",
     response_model=RoundsAnswer,
-    responses=responses(*ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
+    responses={200: {"content": _LINES | _COLUMNS}}
+    | responses(*ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
     openapi_extra={"requestBody": {"content": _LINES | _COLUMNS}},
     summary="Many rounds in order",
 )

@@ -20,14 +20,20 @@ ROOT = Path(__file__).parents[2]
 REQUESTS = ROOT / "docs" / "okl.http"
 EXAMPLES = ROOT / "service" / "api" / "examples.json"
 JSON = "application/json"
+BINARY = "application/octet-stream"
 LISTED = 1
 """So many entries of a list that is longer than `MOST` are shown."""
 
 MOST = 10
+LINES = 6
+"""So many lines of a text are shown."""
+
 OF_A_SCHEMA = ("$ref", "$defs")
 """Left out of a schema that is an answer: who resolves the references of the document would look for its own there."""
 
 TRIES = 60
+EVENTS_S = 0.5
+"""The first event comes sooner."""
 
 
 class Asked(NamedTuple):
@@ -37,7 +43,7 @@ class Asked(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
-    body: Any
+    body: str
 
 
 def requests() -> list[Asked]:
@@ -52,7 +58,7 @@ def requests() -> list[Asked]:
                 method,
                 url.removeprefix("{{okl}}"),
                 dict(one.split(": ", 1) for one in headers),
-                json.loads(body) if body else None,
+                body,
             )
         )
     return found
@@ -61,37 +67,60 @@ def requests() -> list[Asked]:
 async def play() -> tuple[dict[str, Any], list[tuple[Asked, httpx.Response]]]:
     """The OpenAPI document, and each request with its answer, in order."""
     async with serving("sqlite://") as api:
-        answers = []
+        answers: list[tuple[Asked, asyncio.Task[httpx.Response]]] = []
+        saved = b""
         for asked in requests():
-            content = None if asked.body is None else json.dumps(asked.body)
-            for _ in range(TRIES):
-                answer = await api.http.request(asked.method, asked.path, headers=asked.headers, content=content)
-                if answer.status_code != 409 or not asked.path.endswith("/promote"):
-                    break
-                await asyncio.sleep(0.05)  # a challenger follows a little later
+            answer = asyncio.create_task(
+                answered(api.http, asked, saved if asked.body.startswith("< ") else asked.body)
+            )
             answers.append((asked, answer))
-        return api.app.openapi(), answers
+            if asked.path.endswith("/events"):  # which end with their session
+                await asyncio.sleep(EVENTS_S)
+            elif (await answer).headers.get("content-type") == BINARY:
+                saved = answer.result().content
+        return api.app.openapi(), [(asked, await answer) for asked, answer in answers]
+
+
+async def answered(http: httpx.AsyncClient, asked: Asked, content: str | bytes) -> httpx.Response:
+    for _ in range(TRIES):
+        answer = await http.request(asked.method, asked.path, headers=asked.headers, content=content)
+        if answer.status_code != 409 or not asked.path.endswith("/promote"):
+            break
+        await asyncio.sleep(0.05)  # a challenger follows a little later
+    return answer
 
 
 def operation_of(document: dict[str, Any], asked: Asked) -> dict[str, Any]:
     for path in sorted(document["paths"], key=lambda path: path.count("{")):
         item = document["paths"][path]
-        if asked.method.lower() in item and compile_path(path)[0].match(asked.path):
+        if asked.method.lower() in item and compile_path(path)[0].match(asked.path.partition("?")[0]):
             return item[asked.method.lower()]
     raise LookupError(f"{asked.method} {asked.path}")
 
 
 def examples(document: dict[str, Any], answers: list[tuple[Asked, httpx.Response]]) -> dict[str, Any]:
-    """By operation: the body of the request, and the answer."""
+    """By operation: bodies of requests by their media types, and those of answers by status and media type."""
     found: dict[str, Any] = {}
     for asked, answer in answers:
-        entry: dict[str, Any] = {"title": asked.title}
-        if asked.body is not None:
-            entry["request"] = asked.body
-        if answer.headers.get("content-type", "").startswith(JSON):
-            entry["answer"] = short(answer.json())
-        found.setdefault(operation_of(document, asked)["operationId"], entry | {"status": str(answer.status_code)})
+        entry = found.setdefault(operation_of(document, asked)["operationId"], {"requests": {}, "answers": {}})
+        bodies = (
+            (entry["requests"], asked.headers.get("Content-Type", ""), asked.body),
+            (
+                entry["answers"].setdefault(str(answer.status_code), {}),
+                answer.headers.get("content-type", ""),
+                answer.text,
+            ),
+        )
+        for place, content_type, text in bodies:
+            kind = content_type.partition(";")[0]
+            if kind and kind != BINARY:
+                place.setdefault(kind, {"summary": asked.title, "value": shown(kind, text)})
     return dict(sorted(found.items()))
+
+
+def shown(kind: str, text: str) -> Any:
+    """JSON, or the beginning of another text."""
+    return short(json.loads(text)) if kind == JSON else "".join(text.splitlines(keepends=True)[:LINES])
 
 
 def short(value: Any) -> Any:
