@@ -57,7 +57,8 @@ def as_list(values: Any) -> list[Any]:
     is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
     if is_one or getattr(values, "ndim", 1) == 0:
         raise WrongType(f"Many rounds are a list, not {type(values).__name__}.", errors=[])
-    return list(values)
+    of_arrow = getattr(values, "to_pylist", None)
+    return list(values) if of_arrow is None else of_arrow()
 
 
 def as_json(value: Any) -> Any:
@@ -103,7 +104,10 @@ def _is_of_numpy(value: Any) -> bool:
 
 def _from_numpy(value: Any) -> Any:
     if value.ndim:
-        return [as_json(entry) for entry in (value if value.dtype.kind == "M" else value.tolist())]
+        # `tolist` forgets the unit of times and the names of fields.
+        return [as_json(entry) for entry in (value if value.dtype.kind in "MV" else value.tolist())]
+    if value.dtype.names is not None:
+        return {name: as_json(value[name]) for name in value.dtype.names}
     if value.dtype.kind in "mM" and value != value:
         return None
     if value.dtype.kind == "M":
@@ -118,7 +122,7 @@ def _from_numpy(value: Any) -> Any:
 def frame_of(value: Any) -> Any:
     """The narwhals view of a data frame or series of any library; None for anything else.
 
-    Raises WrongType if two columns share a name.
+    Raises WrongType for a lazy frame, and if two columns share a name.
     """
     if _library(value) in ("builtins", "numpy"):
         return None
@@ -131,9 +135,11 @@ def frame_of(value: Any) -> Any:
         return None
 
     try:
-        found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
+        found = narwhals.from_native(value, allow_series=True, pass_through=True)
     except narwhals.exceptions.DuplicateError:
         raise _duplicates(list(getattr(value, "column_names", value.columns))) from None
+    if isinstance(found, narwhals.LazyFrame):
+        raise WrongType(f"A {type(value).__name__} has no rows yet; pass what its collect() returns.", errors=[])
     return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
 
 

@@ -11,6 +11,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from okl.client import Client
@@ -137,9 +138,25 @@ def test_without_names_rows_are_lists() -> None:
     assert row(X[1]) == row(pd.DataFrame(X).iloc[1]) == row(pd.Series(X[1])) == row(pl.Series(X[1])) == [3.0, 4.0]
 
 
+def test_fields_of_arrays_are_names() -> None:
+    X = np.array([(0.5, "a", DAY), (np.nan, "b", "NaT")], dtype=[("num", float), ("w", "U3"), ("when", "M8[s]")])
+    expected = [{"num": 0.5, "w": "a", "when": "2026-01-01T06:30:00"}, {"num": None, "w": "b", "when": None}]
+    assert rows(X) == rows(list(X)) == rows(X.view(np.recarray)) == [row(x) for x in X] == expected
+    assert rows(pa.array([{"a": 1}, {"a": None}])) == [{"a": 1}, {"a": None}]
+
+
+def test_a_lazy_frame_has_to_be_collected() -> None:
+    lazy = pl.DataFrame(COLUMNS).lazy()
+    for read in (row, rows, column):
+        with pytest.raises(WrongType, match="LazyFrame has no rows yet"):
+            read(lazy)
+
+
 def test_truths_have_no_names() -> None:
-    for given in (pd.Series(["a", "b"], index=["one", "two"]), np.array(["a", "b"]), ("a", "b"), pl.Series(["a", "b"])):
-        assert column(given) == ["a", "b"]
+    words = ["a", "b"]
+    series = pd.Series(words, index=["one", "two"]), pl.Series(words), pa.array(words), pa.chunked_array([words])
+    for given in (*series, np.array(words), tuple(words)):
+        assert column(given) == words
     for wrong in (None, 1.0, "ab", {"a": 1}):
         with pytest.raises(WrongType, match="list"):
             column(wrong)
