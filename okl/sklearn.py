@@ -174,7 +174,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             learning = self._begun(np.asarray(classes))
         else:
-            if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+            if classes is not None and not np.array_equal(_distinct(np.asarray(classes)), self.classes_):
                 told = f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}"
                 raise ValueError(told)
             learning = self._learning
@@ -209,8 +209,9 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return np.array(decisions, dtype=np.float64)
 
     def _begun(self, labels: NDArray[Any]) -> RecordLearner:
+        classes = _distinct(labels)
         check_classification_targets(labels)
-        self.classes_ = np.unique(labels)
+        self.classes_ = classes
         spec = self._spec()
         if len(self.classes_) > 2 and not learns_many_labels(spec):
             raise ValueError(
@@ -220,10 +221,10 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return RecordLearner(spec, range(len(self.classes_)), self.warmup_rounds)
 
     def _places(self, truths: NDArray[Any]) -> list[int]:
-        places = np.searchsorted(self.classes_, truths).clip(max=len(self.classes_) - 1)
-        if len(new := np.setdiff1d(truths, self.classes_)):
-            raise ValueError(f"y has labels that are not in `classes`: {new.tolist()!r}")
-        return places.tolist()
+        known = set(self.classes_.tolist())
+        if new := [label for label in _distinct(truths).tolist() if label not in known]:
+            raise ValueError(f"y has labels that are not in `classes`: {new!r}")
+        return np.searchsorted(self.classes_, truths).tolist()
 
 
 @final
@@ -287,6 +288,15 @@ class Regressor(RegressorMixin, _SklearnLearner):
     def predict(self, X: Any) -> F64:
         """The predicted number of each row, shape (n,)."""
         return np.array([self._learning.value(row) for row in self._inputs(X)], dtype=np.float64)
+
+
+def _distinct(labels: NDArray[Any]) -> NDArray[Any]:
+    """The sorted labels, each once. Raises ValueError if they cannot be sorted."""
+    try:
+        return np.unique(labels)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels.flat}))
+        raise ValueError(f"labels must be of types that can be sorted together, not {kinds}") from error
 
 
 def _has_records(X: Any) -> bool:

@@ -127,6 +127,17 @@ def test_labels_must_be_known() -> None:
     model.partial_fit(X[:9], Y[:9], classes=[0, 1])
     with pytest.raises(ValueError, match="same as on the last call"):
         model.partial_fit(X[:9], Y[:9], classes=[0, 2])
+    with pytest.raises(ValueError, match=r"not in `classes`: \['a'\]"):
+        model.partial_fit(X[:1], np.array(["a"], dtype=object))
+
+
+def test_labels_of_types_that_cannot_be_sorted_are_refused() -> None:
+    labels = np.array(["a", 1, "a"], dtype=object)
+    with pytest.raises(ValueError, match="sorted together, not int, str"):
+        Classifier().fit(X[:3], labels)
+    model = Classifier().partial_fit(X[:9], Y[:9], classes=[0, 1])
+    with pytest.raises(ValueError, match="sorted together, not int, str"):
+        model.partial_fit(X[:9], Y[:9], classes=labels)
 
 
 def test_a_warm_up_has_two_rounds_at_least() -> None:
