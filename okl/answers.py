@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self, final
 
+from okl._html import table
 from okl.frames import NO_FRAME, Form
 from okl.problems import no_service
 
@@ -133,6 +134,10 @@ class Played(Answer):
     sets: Sequence[Sequence[Label] | None] | None = None
     duplicate: bool = False
     form: Form = field(default=NO_FRAME, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        shown = {name: getattr(self, name) for name in ("session", "t", "rounds", "loss", "mistakes")}
+        return table("okl.Played", shown | {"forecasts": ", ".join(self.columns()) or None})
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """The forecasts as columns by name."""

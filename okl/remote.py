@@ -12,6 +12,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
+from okl._html import table
 from okl._scores import F64, decision_of, probabilities_of
 from okl.answers import Label, Predictions, label_key
 from okl.client import Client
@@ -91,6 +92,10 @@ class _Remote:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.client.url!r}, {self.name!r})"
+
+    def _repr_html_(self) -> str:
+        rows = {"service": self.client.url, "session": self.name, "learner": self.learner}
+        return table(f"okl.{type(self).__name__}", rows | self.settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.client.url, self.name, self.learner, self.settings)

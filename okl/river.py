@@ -8,7 +8,6 @@ model = Classifier("pomdr", {"norm_bound": 10.0})      # a learner and its confi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any, final
 
 try:
@@ -25,6 +24,7 @@ from okl._estimating import (
     rows_of,
     spec_of,
 )
+from okl._html import table
 from okl.answers import Label
 from okl_core import Forecast
 from okl_core.records.record import Raw
@@ -87,8 +87,7 @@ class _RiverLearner(base.Estimator):
         }
         if learning.labels:
             rows["labels"] = ", ".join(map(str, learning.labels[:20]))
-        body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
-        return f"<table><caption>okl.river.{type(self).__name__}</caption><tbody>{body}</tbody></table>"
+        return table(f"okl.river.{type(self).__name__}", rows)
 
 
 @final

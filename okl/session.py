@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from tenacity import AsyncRetrying, Retrying
 
+from okl._html import table
 from okl.answers import Played
 from okl.rounds import BLOCK, Rounds
 from okl.routes import Learner
@@ -46,6 +47,9 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.name!r}, {self.client.url!r})"
+
+    def _repr_html_(self) -> str:
+        return table("okl.Session", {"service": self.client.url, "session": self.name})
 
     predict = said(Rounds.predict)
     update = said(Rounds.update)
@@ -96,6 +100,9 @@ class AsyncSession:
 
     def __repr__(self) -> str:
         return f"AsyncSession({self.name!r}, {self.client.url!r})"
+
+    def _repr_html_(self) -> str:
+        return table("okl.AsyncSession", {"service": self.client.url, "session": self.name})
 
     predict = asked(Rounds.predict)
     update = asked(Rounds.update)

@@ -105,6 +105,18 @@ def test_pickled_it_is_an_address_and_a_name(client: Client) -> None:
     assert repr(again) == f"RemoteClassifier({client.url!r}, 's')"
 
 
+def test_a_notebook_shows_what_the_client_has(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", "aioli", labels=["<b>", "yes"])
+    played = model.session.play([{"a": 1.0}, {"a": 2.0}], ["<b>", "yes"])
+    shown = [thing._repr_html_() for thing in (model, model.session, played)]
+    assert "&lt;b&gt;" in shown[0]
+    assert "<b>" not in shown[0]
+    assert all(f"<th>session</th><td>{model.name}</td>" in table for table in shown)
+    assert all(f"<td>{client.url}</td>" in table for table in shown[:2])
+    assert f"<th>mistakes</th><td>{played.mistakes}</td>" in shown[2]
+    assert "None" not in "".join(shown)
+
+
 def test_what_it_is_not(client: Client) -> None:
     model = okl.RemoteClassifier(client, "s", "pomdr", labels=["no", "yes"])
     with pytest.raises(TypeError, match="Cannot clone"):
