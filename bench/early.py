@@ -9,6 +9,9 @@ It needs scikit-learn and river.
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
+
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -35,7 +38,9 @@ def mistakes(rows: list[list[float]], played: NaiveSet, scale: Scale) -> int:
     return round(count)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args(arguments)
     ratios = []
     print(f"{'set':<16}{'found':>8}{'known':>8}{'ratio':>8}")
     with threadpool_limits(1):

@@ -6,13 +6,14 @@ learner in use with its coins.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from types import FrameType
 
 import numpy as np
 
-from okl_core import create, learner_kinds
+from okl_core import create, learner_kinds, resolve
 
 ALGORITHM = ("learners", "second_order", "first_order", "packing", "pool")
 USE = ("contract",)
@@ -20,10 +21,13 @@ USE = ("contract",)
 
 def entered_by_an_update(kind: str) -> dict[str, list[str]]:
     """The modules whose functions run in one update of a learner in the middle of a stream, by what they are."""
-    learner = create({"kind": kind}, dim=1 if kind == "foster-1d" else 2)
     rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (20, 1 if kind == "foster-1d" else 2))
+    coins = rng.integers(2, size=len(X))
+    coins[0] = 0  # classes are numbered as they come
+    learner = create(resolve({"kind": kind}, X, coins), X.shape[1])
     low, high = (0.0, 1.0) if learner.target in ("real", "any", "class") else (-1.0, 1.0)
-    rows = [(rng.uniform(-0.5, 0.5, learner.dim), low if rng.random() < 0.5 else high) for _ in range(20)]
+    rows = list(zip(X, np.where(coins, high, low).tolist(), strict=True))
     for x, y in rows[:-1]:
         learner.update(x, y)
     modules: set[str] = set()
@@ -45,8 +49,10 @@ def entered_by_an_update(kind: str) -> dict[str, list[str]]:
     return found
 
 
-def main(kinds: Sequence[str]) -> None:
-    for kind in kinds or learner_kinds():
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="kind", help="of a learner; default: all")
+    for kind in parser.parse_args(arguments).kinds or learner_kinds():
         found = entered_by_an_update(kind)
         print(
             f"{kind}: {len(found['algorithm'])} of the algorithm, {len(found['below'])} below, {len(found['use'])} above"
@@ -56,4 +62,4 @@ def main(kinds: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

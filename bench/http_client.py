@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self
 import httpx
 
 HOST = "127.0.0.1"
+ROOT = Path(__file__).parents[1]
 HEALTHY_WITHIN_S = 30.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -199,7 +200,7 @@ def start_app(
 def start_okl(environment: Mapping[str, str], *, checkout: str | None = None) -> Process:
     """`okl serve`, as its users run it: uvicorn behind its gate; `checkout`: code from elsewhere."""
     port = free_port()
-    module = tomllib.loads((Path(checkout or ".") / "pyproject.toml").read_text())["project"]["scripts"]["okl"]
+    module = tomllib.loads((Path(checkout or ROOT) / "pyproject.toml").read_text())["project"]["scripts"]["okl"]
     name, _, function = module.partition(":")
     code = f"import sys; sys.argv[0] = 'okl'; from {name} import {function}; {function}()"
     command = [sys.executable, "-c", code, "serve", "--port", str(port)]

@@ -32,6 +32,11 @@ def test_a_file_has_the_command_the_day_the_machine_and_what_was_printed(folder:
     assert "\n\nusage: pomdr.py" in kept
 
 
+def test_every_bench_lists_its_options() -> None:
+    programs = [path for path in (ROOT / "bench").rglob("*.py") if '__name__ == "__main__"' in path.read_text()]
+    assert [path.name for path in programs if "ArgumentParser(" not in path.read_text()] == []
+
+
 def test_of_a_bench_that_is_broken_off_nothing_is_kept(folder: Path) -> None:
     assert record("papers.pomdr", ["--no-such-option"]) == 2
     assert record("papers.pomdr", ["--a9a", str(folder / "no.npz"), "--permutations", "0"]) == 1
