@@ -215,7 +215,7 @@ class RecordLearner:
             scale = (least + largest) / 2.0 - unit * (low + high) / 2.0, unit
         fields = Survey(is_strict=self._dim is not None).fields(raws)
         preparation = Preparation.found(fields, raws, self._algorithm.input_radius(self._config))
-        X, y = preparation.learn_rows(list(raws)), self._to_learner(y, scale)
+        X, y = preparation.learn_first(list(raws)), self._to_learner(y, scale)
         learner = create(resolve(self._with_classes(), X, y), preparation.width)
         learner.run(X, y)
         self.preparation, self.learner = preparation, learner

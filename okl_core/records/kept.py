@@ -11,7 +11,7 @@ import numpy as np
 from okl_core.records.extension import Extension
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
-from okl_core.records.scaling import Scaling
+from okl_core.records.scaling import Scaling, Stray, Trial
 from okl_core.types import F64, Stored
 
 Json = dict[str, Any]
@@ -27,18 +27,24 @@ def arrays_of(preparation: Preparation) -> dict[str, F64]:
 
 def told_of(preparation: Preparation) -> Json:
     """Everything except the arrays, as JSON."""
-    scaling = preparation.scaling
-    options = None if scaling is None else [scaling.bends, scaling.radius]
-    return {"fields": fields_told(preparation.fields), "scaling": options, "extension": preparation.extension.encode()}
+    scaling = None if preparation.scaling is None else _scaling_told(preparation.scaling)
+    return {"fields": fields_told(preparation.fields), "scaling": scaling, "extension": preparation.extension.encode()}
+
+
+def _scaling_told(scaling: Scaling) -> list[Any]:
+    doubts = [list(scaling.trials.items()), list(scaling.strays.items())] if scaling.trials or scaling.strays else []
+    return [scaling.bends, scaling.radius, *doubts]
 
 
 def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
     """The inverse of `told_of` and `arrays_of`. Raises KeyError, ValueError, TypeError, StateFormatError."""
     scaling = None
     if told["scaling"] is not None:
-        bends, radius = told["scaling"]
+        bends, radius, *doubts = told["scaling"]
+        tried, strayed = doubts or ((), ())
         low, span = (np.asarray(arrays[f"scaling.{end}"], dtype=np.float64) for end in ("low", "span"))
-        scaling = Scaling(low, span, bends, radius)
+        trials = {j: Trial(constant, tuple(distances)) for j, (constant, distances) in tried}
+        scaling = Scaling(low, span, bends, radius, trials, {j: Stray(*stray) for j, stray in strayed})
     return Preparation(fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
 
 

@@ -22,7 +22,7 @@ class Preparation:
     """The fields of a stream's inputs, their scaling (None if columns are not scaled), and the use of spare columns.
 
     The fields are found from all inputs so far (`Survey`) and then fixed. `see` learns from an input, and affects later
-    ones: it assigns spare columns, and sets the spans of columns that were constant so far.
+    ones: it assigns spare columns, and sets the spans of columns that were constant so far, or that prove wrong.
     """
 
     fields: Fields
@@ -42,7 +42,7 @@ class Preparation:
 
     @property
     def nbytes(self) -> int:
-        return self.extension.nbytes + (0 if self.scaling is None else 2 * self.scaling.low.nbytes)
+        return self.extension.nbytes + (0 if self.scaling is None else self.scaling.nbytes)
 
     def vector(self, raw: Raw) -> F64:
         """The vector of an input, shape (d,)."""
@@ -51,15 +51,10 @@ class Preparation:
 
     def see(self, raw: Raw) -> None:
         """Learn from an input whose round is over."""
-        if self.scaling is not None and self._has_unknown_spans(self.scaling):
+        if self.scaling is not None and self.scaling.bends:
             self.scaling = self.scaling.seen(self._unscaled(raw))
         if self.fields.spare:
             self.extension.count(self.fields, raw)
-
-    def _has_unknown_spans(self, scaling: Scaling) -> bool:
-        """Whether a column in use has an unknown span."""
-        used = self.width - self.fields.spare + len(self.extension.places)
-        return bool(scaling.unknown) and scaling.unknown[0] < used
 
     def learn_rows(self, raws: Raws) -> F64:
         """The vectors of inputs, shape (n, d); each input is encoded and then seen before the next."""
@@ -67,6 +62,14 @@ class Preparation:
         if self.scaling is None:
             return V
         X, self.scaling = self.scaling.rows(V)
+        return X
+
+    def learn_first(self, raws: Raws) -> F64:
+        """As `learn_rows`, for the inputs that the scaling was found from."""
+        V = self._rows_unscaled(raws)
+        if self.scaling is None:
+            return V
+        X, self.scaling = self.scaling.first_rows(V)
         return X
 
     def copy(self) -> Preparation:

@@ -4,9 +4,18 @@ r"""Scaling of a vector's columns, with ranges that are fixed, or found from the
 
 When found from rows, [low, low + span] goes from the 5 % to the 95 % quantile of a column, each moved inwards to the next
 value seen: among eight or more values, one absurd value moves neither. If the quantiles are equal, as in a column of zeros
-with few ones, the range goes from the least to the largest value. If these are equal too, the span is unknown: v is encoded
-as the sign of v - low, and the first round with another value sets the span to its distance from low. All rounds before it
-have u = 0 either way.
+with few ones, the range goes from the least to the largest value that is not absurd: more than eight times as far from the
+constant as is usual, where the usual distance is the 95 % quantile, moved downwards, of the values that differ from it. If
+none differs, the span is unknown: v is encoded as the sign of v - low, and the next different value sets the span to its
+distance from low. All rounds before it have u = 0 either way.
+
+Two rules mend a span that later values contradict:
+
+1. Until sixteen values have differed from the constant of a column, it is on trial. If its span is more than eight times
+   off their usual distance, low becomes the constant and the span this distance.
+2. After 64 rounds in a row with ever new values more than 1,000 spans from low, the span is unknown again, and low is the
+   constant. So noise around a constant is not taken for the range of a column, and a code for a missing value, sent for
+   some time, does not become its range. (Values equal to low count neither way.)
 
 If there are at least sixteen such columns, and half of those that vary have at least half of the largest range, all are
 taken to share one unit, as pixels do: every span is the largest range. A nearly constant column is then not blown up.
@@ -15,8 +24,9 @@ taken to share one unit, as pixels do: every span is the largest range. A nearly
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +41,37 @@ BEND = 1.0
 FARTHEST = 1e6
 """Largest distance from the bend, in spans; farther values are clipped to it."""
 
+ABSURD = 8.0
+"""Factor by which a distance is off if it is not taken for a usual one; learners bear a span that is less far off."""
+
+SETTLED = 16
+"""Values differing from the constant that end a column's trial."""
+
+FAR = 1e3
+"""Distance from low, in spans, from which on values contradict the span."""
+
+LOST = 64
+"""Contradictions in a row after which the span is unknown again."""
+
+LARGEST = float(np.finfo(np.float64).max)
+ROWS_AT_ONCE = 64
+BYTES_OF_TRIAL, BYTES_OF_NUMBER = 250, 32
+"""Memory of a trial or stray, and of each number in it."""
+
+
+class Trial(NamedTuple):
+    """The constant of a column that had few other values, and their distances from it, in order."""
+
+    constant: float
+    distances: tuple[float, ...]
+
+
+class Stray(NamedTuple):
+    """How many values in a row, each unlike the one before, contradicted the span of a column; and the last of them."""
+
+    times: int
+    last: float
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -38,20 +79,34 @@ class Scaling:
     """Map column j from [low_j, low_j + span_j] to [0, 1]; a span of 0 is not known yet.
 
     With a radius r, the target is [-r / sqrt(d), r / sqrt(d)] instead, so that vectors within the ranges lie in the ball
-    of this radius. With `bends`, far values are compressed to their logarithm.
+    of this radius. With `bends`, far values are compressed to their logarithm, and spans may still change. `trials` and
+    `strays` hold, by column, what the later values of doubtful columns were.
     """
 
     low: F64
     span: F64
     bends: bool = True
     radius: float | None = None
+    trials: Mapping[int, Trial] = field(default_factory=dict)
+    strays: Mapping[int, Stray] = field(default_factory=dict)
     unknown: tuple[int, ...] = field(init=False, compare=False, repr=False)
     """The columns whose span is not known yet."""
     _divisor: F64 = field(init=False, compare=False, repr=False)
+    _anchor: F64 = field(init=False, compare=False, repr=False)
+    _limit: F64 = field(init=False, compare=False, repr=False)
+    """A value farther than the limit from the anchor concerns the span of its column; shape (d,) each."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unknown", tuple(np.flatnonzero(self.span == 0.0).tolist()))
         object.__setattr__(self, "_divisor", np.where(self.span > 0.0, self.span, 1.0))
+        anchor = self.low.copy()
+        with np.errstate(over="ignore"):
+            limit = FAR * self.span if self.bends else np.full(len(self.span), np.inf)
+        for j, trial in self.trials.items():
+            anchor[j] = trial.constant
+        limit[[*self.trials, *self.strays]] = 0.0
+        object.__setattr__(self, "_anchor", anchor)
+        object.__setattr__(self, "_limit", limit)
 
     @classmethod
     def of_ranges(cls, low: F64, high: F64, radius: float | None = None) -> Scaling:
@@ -65,14 +120,16 @@ class Scaling:
         The masks have shape (d,). `measured` columns are numbers. `hashed` columns are sums of signed values, which are
         scaled with 0 fixed. The other columns are 0 or 1, or points on a circle, and are not scaled.
         """
-        low, span = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        low, span, trials = np.zeros(X.shape[1]), np.ones(X.shape[1]), {}
         if measured.any():
-            low[measured], span[measured] = _ranges(X[:, measured])
+            low[measured], span[measured], found = _ranges(X[:, measured])
+            places = np.flatnonzero(measured).tolist()
+            trials = {places[j]: trial for j, trial in found.items()}
         if hashed.any():
             sizes = np.abs(X[:, hashed])
             sizes = sizes[sizes > 0.0]
             span[hashed] = np.quantile(sizes, HIGH, method="lower") if len(sizes) else 1.0
-        return cls(low, span, True, radius)
+        return cls(low, span, True, radius, trials)
 
     def __call__(self, X: F64) -> F64:
         """The scaled values of X, shape (d,) or (n, d)."""
@@ -89,26 +146,55 @@ class Scaling:
         return unit
 
     def seen(self, v: F64) -> Scaling:
-        """The scaling after a round with the unscaled vector v, shape (d,), which may set unknown spans."""
-        if not self.unknown:
+        """The scaling after a round with the unscaled vector v, shape (d,), which may set or contradict spans."""
+        columns = np.flatnonzero(self._concerns(v)).tolist()
+        if not columns:
             return self
-        with np.errstate(over="ignore"):
-            first = np.abs(v - self.low)
-        first = np.where(np.isfinite(first), first, 0.0)
-        span = np.where(self.span > 0.0, self.span, first)
-        return self if (span == self.span).all() else replace(self, span=span)
+        low, span, trials, strays = self.low.copy(), self.span.copy(), dict(self.trials), dict(self.strays)
+        for j in columns:
+            value = v.item(j)
+            if span[j] == 0.0 or j in trials:
+                low[j], span[j], trial = _tried(value, low.item(j), span.item(j), trials.pop(j, None))
+                if trial is not None:
+                    trials[j] = trial
+            elif (stray := _strayed(value, low.item(j), span.item(j), strays.pop(j, None))) is not None:
+                if stray.times < LOST:
+                    strays[j] = stray
+                else:
+                    span[j] = 0.0
+        return replace(self, low=low, span=span, trials=trials, strays=strays)
 
     def rows(self, V: F64) -> tuple[F64, Scaling]:
         """The rows of V, shape (n, d), each scaled with the spans set by the rows before it; and the final scaling."""
-        scaling, X, start = self, np.empty_like(V), 0
-        unknown = list(self.unknown)
-        firsts = np.flatnonzero((V[:, unknown] != self.low[unknown]).any(axis=1)) if unknown else []
-        for i in firsts:
+        scaling, X, start, i = self, np.empty_like(V), 0, 0
+        while i < len(V):
+            concerned = scaling._concerns(V[i : i + ROWS_AT_ONCE]).any(axis=1)
+            if not concerned.any():
+                i += ROWS_AT_ONCE
+                continue
+            i += int(concerned.argmax())
             after = scaling.seen(V[i])
-            if after is not scaling:
-                X[start : i + 1], scaling, start = scaling(V[start : i + 1]), after, i + 1
+            i += 1
+            if not after.is_as(scaling):
+                X[start:i], start = scaling(V[start:i]), i
+            scaling = after
         X[start:] = scaling(V[start:])
         return X, scaling
+
+    def first_rows(self, V: F64) -> tuple[F64, Scaling]:
+        """As `rows`, for the rows that the scaling was found from: the columns on trial already know their values."""
+        X, after = replace(self, trials={}).rows(V)
+        return X, replace(after, trials={**after.trials, **self.trials})
+
+    def _concerns(self, V: F64) -> NDArray[np.bool_]:
+        """Whether each value of V, shape (d,) or (n, d), concerns the span of its column."""
+        with np.errstate(over="ignore"):
+            return np.abs(V - self._anchor) > self._limit
+
+    @property
+    def nbytes(self) -> int:
+        trials = sum(BYTES_OF_TRIAL + BYTES_OF_NUMBER * len(trial.distances) for trial in self.trials.values())
+        return 5 * self.low.nbytes + trials + BYTES_OF_TRIAL * len(self.strays)
 
     def is_as(self, other: Scaling | None) -> bool:
         """Whether both scale alike."""
@@ -118,22 +204,67 @@ class Scaling:
         return is_equal and (self.bends, self.radius) == (other.bends, other.radius)
 
 
-def _ranges(X: F64) -> tuple[F64, F64]:
-    """Low and span of each column."""
-    least, largest = X.min(axis=0), X.max(axis=0)
+def _usual(distances: F64) -> float:
+    """The usual one of n distances, n at least 1; the largest of two or more never is."""
+    return float(np.quantile(distances, HIGH, method="lower"))
+
+
+def _distance(value: float, other: float) -> float:
+    return min(abs(value - other), LARGEST)
+
+
+def _tried(value: float, low: float, span: float, trial: Trial | None) -> tuple[float, float, Trial | None]:
+    """Low, span and trial of a column on trial, or of unknown span, after another value; no trial once it is over."""
+    constant, distances = trial or Trial(low, ())
+    distances = (*distances, _distance(value, constant))
+    usual = _usual(np.array(distances))
+    if not usual / ABSURD <= span <= 2.0 * ABSURD * usual:
+        low, span = constant, usual
+    return low, span, Trial(constant, distances) if len(distances) < SETTLED else None
+
+
+def _strayed(value: float, low: float, span: float, stray: Stray | None) -> Stray | None:
+    """The contradictions in a row after a value other than low; None if it is none."""
+    if not abs(value - low) > FAR * span:
+        return None
+    if stray is None:
+        return Stray(1, value)
+    return stray if value == stray.last else Stray(stray.times + 1, value)
+
+
+def _ranges(X: F64) -> tuple[F64, F64, dict[int, Trial]]:
+    """Low and span of each column, and the columns on trial."""
     low = np.quantile(X, LOW, axis=0, method="higher")
     high = np.quantile(X, HIGH, axis=0, method="lower")
-    is_flat = ~(low < high)
-    low, high = np.where(is_flat, least, low), np.where(is_flat, largest, high)
-    # Subtract halves, so that the span stays finite if high - low overflows.
-    span = np.minimum(high / 2.0 - low / 2.0, np.finfo(np.float64).max / 4.0) * 2.0
+    usual, trials, is_flat = _spans(low, np.maximum(low, high)), {}, ~(low < high)
+    for j in np.flatnonzero(is_flat).tolist():
+        constant = low.item(j)
+        distances = [_distance(value, constant) for value in X[:, j].tolist() if value != constant]
+        usual[j] = _usual(np.array(distances)) if distances else 0.0
+        if 0 < len(distances) < SETTLED:
+            trials[j] = Trial(constant, tuple(distances))
+    least, largest = _extremes(X, low, usual, ABSURD)
+    first = np.where(is_flat, least, low)
+    span = _spans(first, np.where(is_flat, largest, high))
     varied = span[span > 0.0]
     if X.shape[1] >= COMMON_COLUMNS and len(varied) > 1:
-        whole = np.minimum(largest / 2.0 - least / 2.0, np.finfo(np.float64).max / 4.0) * 2.0
+        whole = _spans(*_extremes(X, low, usual, FAR))
         widest = float(whole.max())
         if 2 * int((whole >= 0.5 * widest).sum()) >= len(varied):
-            span = np.full(len(span), widest)
-    return low, span
+            span, trials = np.full(len(span), widest), {}
+    return first, span, trials
+
+
+def _extremes(X: F64, middle: F64, usual: F64, factor: float) -> tuple[F64, F64]:
+    """Least and largest value of each column, of those at most so many times as far from its middle as is usual."""
+    with np.errstate(over="ignore"):
+        kept = np.where(np.abs(X - middle) <= factor * usual, X, middle)
+    return kept.min(axis=0), kept.max(axis=0)
+
+
+def _spans(low: F64, high: F64) -> F64:
+    # Subtract halves, so that the span stays finite if high - low overflows.
+    return np.minimum(high / 2.0 - low / 2.0, LARGEST / 4.0) * 2.0
 
 
 def _bent(unit: F64) -> F64:

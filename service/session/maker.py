@@ -112,7 +112,7 @@ class Maker:
         """
         preparation = self._prepared(task, fields, rows.raws)
         is_as_before = preparation.is_as(unless[0])
-        X, truths = preparation.learn_rows(rows.raws), np.array(rows.truths)
+        X, truths = preparation.learn_first(rows.raws), np.array(rows.truths)
         spec = resolve(task.spec, X, truths, lags=rows.lags) if spec is None else spec
         if is_as_before and spec == unless[1]:
             return None
