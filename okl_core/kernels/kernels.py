@@ -94,11 +94,11 @@ class Kernel(Parameters, ABC):
         return K
 
     def mass(self, points: Points, a: F64) -> float:
-        """Return sum |a_i| k(x_i, x_i), the scale of the rounding error in values of f = sum a_i k(x_i, .)."""
+        """Return sum |a_i| k(x_i, x_i) `points.coarseness`, the scale of rounding errors in f = sum a_i k(x_i, .)."""
         if not len(points):
             return 0.0
         with np.errstate(over="ignore"):
-            return float(np.abs(a) @ self.diag(points.coordinates()))
+            return points.coarseness * float(np.abs(a) @ self.diag(points.coordinates()))
 
     @abstractmethod
     def diag(self, X: F64) -> F64:

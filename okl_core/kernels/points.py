@@ -114,6 +114,12 @@ class Points:
         return self._rows.nbytes
 
     @property
+    def coarseness(self) -> float:
+        """1 + |root o| / unit: the relative rounding error of an input, in units of length; large if o is an outlier."""
+        origin = self.origin if self.root is None else self.root @ self.origin
+        return 1.0 + float(np.linalg.norm(origin)) / float(self.unit)
+
+    @property
     def _wide(self) -> float:
         return WIDE if self.floats is DOUBLE else SINGLE_WIDE
 

@@ -12,6 +12,7 @@ import pytest
 
 from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds, restore
 from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.learner import get_learner
 from okl_core.contract.subject import make_subject
 from okl_core.errors import UnstableWarning
 from okl_core.types import F64
@@ -104,6 +105,27 @@ def test_points_near_the_span_of_others_are_allowed_for(kind: str, config: dict[
         twin.learn(again)
         value = played.forecast.value
         assert abs(again.forecast.value - value) <= replay_tolerance(learner.conditioning) * max(1.0, abs(value))
+
+
+KERNELS: dict[str, Any] = {kind: {"kernel": {"kind": kind}} for kind in ("gaussian", "matern", "laplacian")}
+
+
+@pytest.mark.each
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in learner_kinds() if "kernel" in get_learner(kind).config_type.model_fields]
+)
+def test_digits_that_later_inputs_lose_to_an_absurd_first_one_are_allowed_for(kind: str, kernel: str) -> None:
+    """It is the origin of all distances in rounds one by one, but only of those of its own block in `run`."""
+    if kind == "auto" or (kernel == "laplacian" and "frequencies" in get_learner(kind).config_type.model_fields):
+        pytest.skip("not a kernel of this learner")
+    subject = make_subject(kind, KERNELS[kernel], rounds=200)
+    X = np.random.default_rng(0).normal(120.0, 3.0, (200, 3))
+    X[0] = 1e8
+    one_by_one, as_a_block = (create(subject.spec, 3) for _ in range(2))
+    values = np.array([one_by_one.update(x, y).forecast.value for x, y in zip(X, subject.y.tolist(), strict=True)])
+    off = np.abs(as_a_block.run(X, subject.y).values - values) / np.maximum(1.0, np.abs(values))
+    assert off.max() <= replay_tolerance(one_by_one.conditioning)
 
 
 @pytest.mark.slow
