@@ -61,8 +61,8 @@ def checked_truth(y: float, target: Target, ends: Interval, row: int | None = No
     """
     where = "y" if row is None else f"y[{row}]"
     low, high = ends
-    if not isinstance(y, float):
-        y = as_number(y, where, "y")
+    # A float of NumPy would turn all sums that it enters into its own kind.
+    y = float(y) if isinstance(y, float) else as_number(y, where, "y")
     if target == "binary":
         if y not in (1.0, -1.0):
             raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)

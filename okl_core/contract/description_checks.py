@@ -46,17 +46,22 @@ def check_config_schema(subject: Subject) -> None:
 
 @clause
 def check_describe(subject: Subject) -> None:
-    """`describe` returns finite numbers, including `t`, `dictionary` and `bytes`, and changes nothing."""
-    for stop in (0, 1, subject.half):
-        learner = subject.after(stop)
+    """`describe` returns finite numbers of Python, including `t`, `dictionary` and `bytes`, and changes nothing."""
+    half = subject.half
+    # `run`, and then a truth as an array has it.
+    blocked = subject.create()
+    blocked.run(subject.X[:half], subject.y[:half])
+    blocked.update(subject.X[half], subject.y[half])
+    learners = {stop: subject.after(stop) for stop in (0, 1, half)} | {half + 1: blocked}
+    for stop, learner in learners.items():
         before = learner.state()
         numbers = learner.describe()
         same_arrays(before, learner.state(), "describe changed the state")
         for name in ("t", "dictionary", "bytes"):
             require(name in numbers, f"describe has no {name!r}")
         for name, value in numbers.items():
-            is_finite = isinstance(value, int | float) and math.isfinite(value)
-            require(is_finite, f"after {stop} rounds describe gives {name} = {value!r}")
+            is_plain = type(value) in (int, float) and math.isfinite(value)
+            require(is_plain, f"after {stop} rounds describe gives {name} = {value!r}")
         require(numbers["t"] == stop, f"after {stop} rounds describe gives t = {numbers['t']}")
 
 

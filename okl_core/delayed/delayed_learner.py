@@ -74,7 +74,7 @@ class DelayedLearner(ABC, Generic[W]):
         Raises InputError, LabelError, DivergedError.
         """
         waiting = self._found(id)
-        y = float(checked_truth(y, self.loss.target, self._ends))
+        y = checked_truth(y, self.loss.target, self._ends)
         with self._one_thread():
             loss = self._learn(waiting, y)
         del self._waiting[id]

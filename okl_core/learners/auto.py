@@ -133,11 +133,12 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
             rows = slice(start, start + self._length(config, state, y[start:]))
             F = self._learn_block(config, state, X[rows], y[rows], rng)
             for i, made in enumerate(made_in_turn(state, F), start):
-                forecast = answer(config, state, made)
-                values[i], losses[i] = forecast.value, loss_of(state, forecast, float(y[i]))
+                forecast, truth = answer(config, state, made), y.item(i)
+                loss = loss_of(state, forecast, truth)
+                values[i], losses[i] = forecast.value, loss
                 if forecast.probabilities is not None:
                     probabilities[i, : len(forecast.probabilities)] = forecast.probabilities
-                self._weigh(state, made, float(y[i]), losses[i])
+                self._weigh(state, made, truth, loss)
             start = rows.stop
         return BlockInfo(state.t, values, losses, None if state.classes is None else probabilities, rng.finish())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from okl_core.contract.checks import check_announcements, check_config_schema, check_describe, check_identity
 from tests.contract.broken.sleepy import Sleepy, SleepyConfig, breaks
 
@@ -51,6 +53,14 @@ class DescribesNan(Sleepy):
 
     def describe(self, config: Any, state: Any) -> dict[str, float]:
         return {**super().describe(config, state), "rate": 1.0 / state.t if state.t else math.nan}
+
+
+@breaks(check_describe)
+class DescribesScalars(Sleepy):
+    """Leaves a number as NumPy made it."""
+
+    def describe(self, config: Any, state: Any) -> dict[str, float]:
+        return {**super().describe(config, state), "largest": np.abs(state.w).max(initial=0.0)}
 
 
 @breaks(check_describe)
