@@ -203,11 +203,13 @@ class OnlineLearner:
         lags: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> BlockInfo:
-        """n rounds in order, X of shape (n, d), y of shape (n,): equal to n updates within 1e-9, but much faster.
+        """n rounds in order, X of shape (n, d), y of shape (n,): equal to n updates up to rounding, but much faster.
 
-        In single precision they agree within about 1e-3. Every row is checked first, so an invalid one changes nothing.
-        `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before it. `weight`,
-        shape (n,), gives the weights of the rows, 1 by default.
+        Forecasts agree to 1e-9 where the learner is well conditioned, and in general to about
+        `replay_tolerance(learner.conditioning)`, as long as this is below its upper limit: with a linear kernel and columns
+        up to 1e5, say, only to 1e-4. In single precision they agree to about 1e-3. Every row is checked first, so an invalid
+        one changes nothing. `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before
+        it. `weight`, shape (n,), gives the weights of the rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
         weights = None if weight is None else checked_weights(weight, len(y))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,7 @@ from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_ki
 from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.learner import get_learner
 from okl_core.contract.subject import make_subject
-from okl_core.errors import UnstableWarning
+from okl_core.errors import DivergedError, UnstableWarning
 from okl_core.types import F64
 
 
@@ -126,6 +127,47 @@ def test_digits_that_later_inputs_lose_to_an_absurd_first_one_are_allowed_for(ki
     values = np.array([one_by_one.update(x, y).forecast.value for x, y in zip(X, subject.y.tolist(), strict=True)])
     off = np.abs(as_a_block.run(X, subject.y).values - values) / np.maximum(1.0, np.abs(values))
     assert off.max() <= replay_tolerance(one_by_one.conditioning)
+
+
+UNBOUNDED: dict[str, Any] = {"linear": {"kind": "linear"}, "cubic": {"kind": "polynomial", "degree": 3}}
+
+ON_UNSCALED = (
+    *("kernel-ridge", "kernel-aar", "kons", "sketched-kons", "kernel-aioli"),
+    *("nystrom-ridge", "nystrom-aar", "pros-n-kons", "nystrom-aioli", "kernel-ogd", "bao2ks"),
+)
+
+STEADY = {"kons": {"step": "adaptive"}, "sketched-kons": {"step": "adaptive"}}
+"""What `create` asks for with kernels that are not bounded."""
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("regularization", [1e-5, 1e-3, 1e-1, 1.0])
+@pytest.mark.parametrize("size", [1.0, 1e1, 1e2, 1e3, 1e4, 1e5])
+@pytest.mark.parametrize("unscaled", ["all", "some", "offset"])
+@pytest.mark.parametrize("kernel", UNBOUNDED)
+@pytest.mark.parametrize("kind", ON_UNSCALED)
+def test_run_and_update_differ_by_no_more_than_the_conditioning_allows(
+    kind: str, kernel: str, unscaled: str, size: float, regularization: float
+) -> None:
+    """Inputs with all columns large, or some, or one with an offset. At its upper limit the tolerance promises nothing."""
+    config = {"kernel": UNBOUNDED[kernel]} | STEADY.get(kind, {})
+    if "regularization" in get_learner(kind).config_type.model_fields:
+        config["regularization"] = regularization
+    subject = make_subject(kind, config, rounds=150)
+    X = np.random.default_rng(0).normal(size=(150, 3))
+    if unscaled == "offset":
+        X[:, 0] += size
+    else:
+        X *= size if unscaled == "all" else np.geomspace(1.0, size, 3)
+    one_by_one, as_a_block = (create(subject.spec, 3) for _ in range(2))
+    rows, values, tolerances = [], [], []
+    for row, (x, truth) in enumerate(zip(X, subject.y.tolist(), strict=True)):
+        with contextlib.suppress(DivergedError):
+            values.append(one_by_one.update(x, truth).forecast.value)
+            tolerances.append(replay_tolerance(one_by_one.conditioning))
+            rows.append(row)
+    off = np.abs(as_a_block.run(X[rows], subject.y[rows]).values - values) / np.maximum(1.0, np.abs(values))
+    assert np.all((off <= tolerances) | (np.array(tolerances) == LARGEST_TOLERANCE))
 
 
 @pytest.mark.slow

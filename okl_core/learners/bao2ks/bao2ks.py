@@ -85,7 +85,13 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
         return Bao2ksState.empty(config, dim)
 
     def conditioning(self, config: Bao2ksConfig, state: Bao2ksState) -> float:
-        return max(1.0, config.kernel.mass(state.points, state.scale * state.coefficients.view)) if state.t else 1.0
+        """That of f' + lambda g, without the projection."""
+        if not state.t:
+            return 1.0
+        a = state.scale * np.abs(state.coefficients.view)
+        of_g = state.scale * abs(state.pull) + config.eta(state.t + 1)
+        a[: config.reservoir] += of_g * np.abs(state.guess_weights())
+        return max(1.0, config.kernel.mass(state.points, a))
 
     def extra_work(self, config: Bao2ksConfig, state: Bao2ksState, rounds: int) -> float:
         """Any round may change V; a coin decides."""
