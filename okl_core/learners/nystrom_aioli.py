@@ -19,6 +19,7 @@ from okl_core.second_order.nystrom_space import (
     NystromSpace,
     NystromState,
     Precision,
+    lost_digits,
 )
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import F64
@@ -33,6 +34,10 @@ class NystromAioliConfig(KernelImproperConfig):
     carry: Carry = "transport"
     half_life: LearnedHalfLife = None
     precision: Precision = "double"
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        return lost_digits(self)
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)

@@ -19,6 +19,7 @@ from okl_core.second_order.nystrom_space import (
     NystromSpace,
     NystromState,
     Precision,
+    lost_digits,
 )
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import LearnerConfig
@@ -35,6 +36,10 @@ class NystromRidgeConfig(LearnerConfig):
     precision: Precision = "double"
     regularization: float = Field(default=0.1, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        return lost_digits(self, self.regularization)
 
 
 @final

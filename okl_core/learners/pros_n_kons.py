@@ -19,6 +19,7 @@ from okl_core.second_order.nystrom_space import (
     NystromSpace,
     NystromState,
     Precision,
+    lost_digits,
 )
 from okl_core.second_order.second_order import SecondOrder
 
@@ -50,7 +51,8 @@ class ProsNKonsConfig(NewtonConfig):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        return self.swings(self.half_life, self.kernel.translation_invariant)
+        swings = self.swings(self.half_life, self.kernel.translation_invariant)
+        return swings + lost_digits(self, self.regularization)
 
 
 @final

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from okl_core import OnlineLearner, create, get_learner, learner_kinds, restore
 from okl_core.contract.facade import replay_tolerance
 from okl_core.contract.state import from_bytes, to_bytes
-from okl_core.errors import DivergedError
+from okl_core.errors import DivergedError, UnstableWarning
 from okl_core.kernels.kernels import Gaussian
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import PANEL, Factor
@@ -80,6 +80,35 @@ def test_a_state_stays_in_single_precision(kind: str, budget: int, factor: set[s
         assert {array.dtype for array in other.state().values()} == {np.dtype(np.float32), np.dtype(np.float64)}
     for x, y in zip(X[300:], TRUTH[300:].tolist(), strict=True):
         assert again.update(x, y) == learner.update(x, y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_precision_is_warned_of_where_a_replay_would_have_too_few_digits(kind: str) -> None:
+    near, between, far = ({"kind": "ald", "threshold": threshold} for threshold in (1e-3, 0.05, 0.1))
+    with pytest.warns(UnstableWarning, match="threshold of 0.001 .* take 0.1 or more, or double precision"):
+        made(kind, "single", dictionary=near)
+    if kind != "nystrom-aioli":
+        for dictionary in (between, {"kind": "kors"}):
+            with pytest.warns(UnstableWarning, match="regularization 0.001 .* take 0.1 or more"):
+                made(kind, "single", dictionary=dictionary, regularization=1e-3)
+    # Warnings are errors.
+    made(kind, "single", dictionary=far, regularization=1e-3)
+    made(kind, "single", dictionary=between, regularization=0.1)
+    made(kind, "double", dictionary=near, regularization=1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+@pytest.mark.parametrize("regularization", [1e30, 3e38, 1e39, 1e100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_huge_regularization_only_keeps_the_learner_at_zero(kind: str, regularization: float, kernel: str) -> None:
+    """Its inverse is kept, which may round to 0, and sums with it are in double precision."""
+    config = {"precision": "single", "regularization": regularization, "kernel": {"kind": kernel}, "half_life": 8}
+    alone, at_once = (create({"kind": kind, "config": config}, dim=3) for _ in range(2))
+    values = [alone.update(x, y).forecast.value for x, y in zip(X[:100], TRUTH[:100], strict=True)]
+    assert np.abs(values).max() < 1e-25
+    assert np.abs(at_once.run(X[:100], TRUTH[:100]).values).max() < 1e-25
+    for learner in (alone, at_once):
+        assert all(np.isfinite(array).all() for array in learner.state().values())
 
 
 def test_experts_of_different_precision_share_no_dictionary() -> None:
