@@ -23,7 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench.scenarios import SCENARIOS
-from bench.streams import magic_stream
+from bench.streams import Stream, magic_stream
 from okl_core import OnlineLearner, create, restore
 from okl_core.types import F64
 
@@ -85,15 +85,20 @@ def grow(scenario: str, rounds: int, turns: int = TURNS) -> Grown:
             learner.run(*rows(learner.t, min(20_000, t - learner.t), X, y))
         kept.append(restore(learner.spec, learner.state(), learner.dim))
         sizes.append(learner.describe()["bytes"])
-    seconds: list[list[float]] = [[] for _ in ts]
-    order = np.random.default_rng(0)
-    for _ in range(turns):
-        for i in order.permutation(TIMES):
-            kept[i] = one = restore(learner.spec, kept[i].state(), kept[i].dim)
-            seconds[i] += update_times(one, *rows(one.t, TIMED, X, y))
-    us = [1e6 * usual(times) for times in seconds]
+    us = in_turns(kept, [(X, y)] * TIMES, turns)
     slope, error = fitted(ts, us)
     return Grown(slope, error, fitted(ts, sizes)[0], us[0], us[-1])
+
+
+def in_turns(kept: list[OnlineLearner], streams: Sequence[Stream], turns: int) -> list[float]:
+    """Microseconds of an update of each learner; it plays on in its stream."""
+    seconds: list[list[float]] = [[] for _ in kept]
+    order = np.random.default_rng(0)
+    for _ in range(turns):
+        for i in order.permutation(len(kept)):
+            kept[i] = one = restore(kept[i].spec, kept[i].state(), kept[i].dim)
+            seconds[i] += update_times(one, *rows(one.t, TIMED, *streams[i]))
+    return [1e6 * usual(times) for times in seconds]
 
 
 def update_times(learner: OnlineLearner, X: F64, y: F64) -> list[float]:

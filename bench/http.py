@@ -22,11 +22,12 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,7 @@ class Contestant:
     environment: dict[str, str] = field(default_factory=dict)
     steps: bool = False
     checkout: str | None = None
+    learner: Mapping[str, Any] = field(default_factory=lambda: LEARNER)
     most_workers: int = 2
     latencies: dict[str, list[float]] = field(default_factory=dict)
     rounds: int = 0
@@ -93,11 +95,13 @@ class Contestant:
         if self.is_ours:
             first = Timed(RawClient(ports[0]), {})
             for number in range(leg.sessions):
-                first.post("/sessions", {"name": f"bench-{number}", "learner": LEARNER} | EXACT, keep=False)
+                first.post("/sessions", {"name": f"bench-{number}", "learner": self.learner} | EXACT, keep=False)
             first.client.close()
         for number in range(leg.clients):
             own = (ports[number % len(ports)], ports[(number + 1) % len(ports)])
-            self.clients.append(Player(f"bench-{number % leg.sessions}", own, self.latencies, self.steps))
+            sessions = range(number % leg.sessions, leg.sessions, leg.clients)
+            names = itertools.cycle([f"bench-{session}" for session in sessions])
+            self.clients.append(Player(names, own, self.latencies, self.steps))
 
     def burst(self, X: F64, y: F64, *, keep: bool = True) -> None:
         """The rows in order, each by the next client that is free."""
@@ -144,7 +148,8 @@ class Contestant:
 class Player:
     """One client: it asks one worker and reports to the other, and changes over each round."""
 
-    session: str
+    sessions: Iterator[str]
+    """Of each round; with steps, of each burst."""
     ports: tuple[int, int]
     latencies: dict[str, list[float]]
     steps: bool
@@ -173,27 +178,27 @@ class Player:
 
     def _round(self, x: list[float], y: int, keep: bool) -> None:
         here, there = self._pair()
-        asked = here.post("/predict", {"session": self.session, "x": x}, keep=keep)
-        told = there.post("/update", {"session": self.session, "id": asked["id"], "y": y}, keep=keep)
+        session = next(self.sessions)
+        asked = here.post("/predict", {"session": session, "x": x}, keep=keep)
+        told = there.post("/update", {"session": session, "id": asked["id"], "y": y}, keep=keep)
         self.mistakes += bool(told["mistake"] and keep)
 
     def _step_through(self, rows: Iterator[tuple[list[float], int]], keep: bool) -> None:
         """The truth of each row with the question of the next; the last truth of a burst goes alone."""
         truth: int | None = None
+        session = next(self.sessions)
         for x, y in rows:
             here, _ = self._pair()
             if truth is None:
-                self.open_id = here.post("/predict", {"session": self.session, "x": x}, keep=False)["id"]
+                self.open_id = here.post("/predict", {"session": session, "x": x}, keep=False)["id"]
             else:
-                body = {"session": self.session, "update": {"id": self.open_id, "y": truth}, "predict": {"x": x}}
+                body = {"session": session, "update": {"id": self.open_id, "y": truth}, "predict": {"x": x}}
                 told = here.post("/step", body, keep=keep)
                 self.mistakes += bool(told["update"]["mistake"] and keep)
                 self.open_id = told["predict"]["id"]
             truth = y
         if truth is not None:
-            told = self.connections[0].post(
-                "/update", {"session": self.session, "id": self.open_id, "y": truth}, keep=False
-            )
+            told = self.connections[0].post("/update", {"session": session, "id": self.open_id, "y": truth}, keep=False)
             self.mistakes += bool(told["mistake"] and keep)
 
     def _pair(self) -> tuple[Timed, Timed]:
@@ -237,19 +242,25 @@ def contestants(leg: Leg, folder: Path, redis_port: int, beside: str | None) -> 
 
 
 def compare(leg: Leg, rounds: int, beside: str | None) -> list[Contestant]:
-    X, y = rows()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis = stack.enter_context(redis_server())
         runners = contestants(leg, folder, redis.port, beside)
-        for runner in runners:
-            runner.start(stack, leg)
-            runner.burst(X[:WARM_UP], y[:WARM_UP], keep=False)
-        for number, part in enumerate(np.array_split(np.arange(WARM_UP, WARM_UP + rounds), BURSTS)):
-            # Forwards and backwards in turn, so that a steady drift cancels.
-            for runner in runners if number % 2 == 0 else reversed(runners):
-                runner.burst(X[part], y[part])
+        take_turns(stack, [(runner, leg) for runner in runners], rounds)
     return runners
+
+
+def take_turns(stack: ExitStack, runners: Sequence[tuple[Contestant, Leg]], rounds: int) -> None:
+    """Measure the contestants, which stop with the stack."""
+    X, y = rows()
+    for runner, leg in runners:
+        runner.start(stack, leg)
+        warm = max(WARM_UP, leg.sessions)
+        runner.burst(X[:warm], y[:warm], keep=False)
+    for number, part in enumerate(np.array_split(np.arange(WARM_UP, WARM_UP + rounds), BURSTS)):
+        # Forwards and backwards in turn, so that a steady drift cancels.
+        for runner, _ in runners if number % 2 == 0 else reversed(runners):
+            runner.burst(X[part], y[part])
 
 
 def show(leg: Leg, runners: Sequence[Contestant]) -> None:
