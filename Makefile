@@ -57,7 +57,7 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-# Generates documentation from the code: configs of the learners, kernels, the picture of the architecture.
+# Generates documentation from the code: configs of the learners, kernels, the picture of the architecture, the page of results.
 docs: .venv/dev
 	$(BIN)/python -m tests.docs.generated
 	$(BIN)/python -m tests.docs.architecture

@@ -3,6 +3,7 @@
 It runs `python -m bench.NAME ARGUMENT ...` with one thread of BLAS and shows what it prints. The file begins with the
 command, whose paths are reduced to their names, the date, the minutes that it took, the processor and its cores. What a bench
 whose exit code is 1 prints is kept too: a bar is crossed. Of one that is broken off nothing is kept.
+`make docs` then puts the file into bench/results.md.
 """
 
 from __future__ import annotations

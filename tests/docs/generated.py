@@ -1,7 +1,7 @@
 """The parts of the documentation that are made from the code: `make docs`, or `python -m tests.docs.generated`.
 
 A page has them between two comments, and a test compares them with what would be written now: the config of each learner,
-from its JSON schema; the parameters of the kernels; and the list of the learners.
+from its JSON schema; the parameters of the kernels; the list of the learners; and what benches have printed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from okl_core import Kernel, catalogue, get_learner
 from okl_core.losses import LOSSES
+from tests.docs.results import BENCH, results
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -37,6 +38,7 @@ def pages() -> dict[Path, str]:
     made = {DOCS / "learners" / f"{entry['kind']}.md": config(entry) for entry in own_learners()}
     made[DOCS / "learners" / "index.md"] = learners()
     made[DOCS / "kernels.md"] = kernels()
+    made[BENCH / "results.md"] = results()
     return made
 
 

@@ -18,6 +18,7 @@ ELSEWHERE = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     "bench/README.md": "benchmarks.md",
+    "bench/results.md": "results.md",
 }
 """The page of the site that is made of each file."""
 

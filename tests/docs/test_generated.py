@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.docs import architecture, generated
+from bench.record import RESULTS
+from tests.docs import architecture, generated, results
 from tests.docs.pages import name_of
 
 TOLD = "is not what the code says: run `make docs`"
@@ -20,6 +22,16 @@ PAGES = generated.pages()
 def test_a_page_has_what_the_code_says(page: Path) -> None:
     text = page.read_text()
     assert generated.replaced(text, PAGES[page]) == text, f"{name_of(page)} {TOLD}"
+
+
+def test_every_result_is_shown_with_its_command_its_machine_and_its_figures() -> None:
+    made = results.results()
+    for file in RESULTS.rglob("*.txt"):
+        command, machine = (line.removeprefix("# ") for line in file.read_text().splitlines()[:2])
+        link = file.relative_to(RESULTS.parent)
+        assert f"\n\n`{command}`; [{link}]({link}); {machine}" in made
+    drawn = set(re.findall(r"\]\(\.\./docs/figures/([\w-]+)\.svg\)", made))
+    assert {"frontier-magic", "kons-time", "late-places", "pomdr"} <= drawn
 
 
 @pytest.fixture(scope="module")
