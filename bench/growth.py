@@ -83,7 +83,7 @@ def grow(scenario: str, rounds: int, turns: int = TURNS) -> Grown:
     for t in ts:
         while learner.t < t:
             learner.run(*rows(learner.t, min(20_000, t - learner.t), X, y))
-        kept.append(restore(learner.spec, learner.state(), learner.dim))
+        kept.append(restore(learner.spec, learner.state()))
         sizes.append(learner.describe()["bytes"])
     us = in_turns(kept, [(X, y)] * TIMES, turns)
     slope, error = fitted(ts, us)
@@ -96,7 +96,7 @@ def in_turns(kept: list[OnlineLearner], streams: Sequence[Stream], turns: int) -
     order = np.random.default_rng(0)
     for _ in range(turns):
         for i in order.permutation(len(kept)):
-            kept[i] = one = restore(kept[i].spec, kept[i].state(), kept[i].dim)
+            kept[i] = one = restore(kept[i].spec, kept[i].state())
             seconds[i] += update_times(one, *rows(one.t, TIMED, *streams[i]))
     return [1e6 * usual(times) for times in seconds]
 

@@ -31,7 +31,7 @@ from okl_core.errors import (
 )
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
 
-LAGS = "lags"
+DIM, LAGS = "dim", "lags"
 """Name of the array that `state` adds to those of the learner if there are lags."""
 
 REPLAY_TOLERANCE = 1e-9
@@ -257,7 +257,7 @@ class OnlineLearner:
 
     def state(self) -> dict[str, Stored]:
         """Copies of every array of the state; together with the spec they determine the learner."""
-        arrays = pack(self._state)
+        arrays = pack(self._state) | {DIM: np.array(float(self.dim))}
         return arrays | {LAGS: self._lags.copy()} if self._k else arrays
 
     def has_long_round(self, rounds: int = 1) -> bool:
@@ -359,14 +359,14 @@ def create(spec: Spec, dim: int) -> OnlineLearner:
     return OnlineLearner(parsed, None, dim)
 
 
-def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner:
+def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) -> OnlineLearner:
     """The learner whose `state()` returned these arrays. It continues bit for bit on the same machine.
 
-    Raises StateFormatError, ShapeError.
+    A state of another dimension than `dim` is refused, if that is given. Raises StateFormatError, ShapeError.
     """
-    dim = checked_dim(dim)
     parsed, learner, config = parse_spec(spec)
     remaining = dict(arrays)
+    dim = _stored_dim(remaining.pop(DIM, None), dim)
     lags = remaining.pop(LAGS, None) if parsed.lags else None
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
@@ -379,3 +379,12 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error
     return restored
+
+
+def _stored_dim(stored: Stored | None, expected: int | None) -> int:
+    size = float(stored.item()) if stored is not None and stored.size == 1 else math.nan
+    if not (size >= 1.0 and size.is_integer()):
+        raise StateFormatError(f"the state needs its dimension, a whole number from 1 on, in the array {DIM!r}")
+    if expected is not None and checked_dim(expected) != size:
+        raise StateFormatError(f"the state is of dimension {size:.0f}, not {expected}")
+    return int(size)

@@ -81,8 +81,8 @@ class ReservoirLearner:
         return cls(create(spec, dim))
 
     @classmethod
-    def restore(cls, spec: Spec, arrays: Mapping[str, Stored], dim: int) -> ReservoirLearner:
-        """The learner whose `state()` returned these arrays. Raises StateFormatError."""
+    def restore(cls, spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) -> ReservoirLearner:
+        """The learner whose `state()` returned these arrays. Raises what `okl_core.restore` raises."""
         current = {name: array for name, array in arrays.items() if not name.startswith(RESERVOIR)}
         kept = {name[len(RESERVOIR) :]: array for name, array in arrays.items() if name.startswith(RESERVOIR)}
         learner = restore(spec, current, dim)
@@ -91,7 +91,7 @@ class ReservoirLearner:
         except (KeyError, ValueError) as error:
             raise StateFormatError(f"the state has no reservoir: {error}") from error
         # Parse the kept state now, so that damage is found before the learner is frozen.
-        is_fitting = restore(spec, kept, dim).t == round - 1 if kept else round == 0
+        is_fitting = restore(spec, kept, learner.dim).t == round - 1 if kept else round == 0
         if not (is_fitting and min(learner.t, 1) <= round <= learner.t):
             raise StateFormatError(f"a reservoir of round {round} does not go with a learner at t = {learner.t}")
         return cls(learner, round, kept)
@@ -114,7 +114,7 @@ class ReservoirLearner:
         """An independent learner in the state before `kept_round`. Raises StateError before the first round."""
         if not self._round:
             raise StateError("no round has been learned: there is none to draw")
-        return restore(self.spec, self._kept, self.dim)
+        return restore(self.spec, self._kept)
 
     def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         return self.learner.predict(x, lags=lags)
@@ -274,7 +274,7 @@ class FrozenLearner:
     play = learn = replay = run = update
 
     def state(self) -> dict[str, Stored]:
-        """Copies of every array; `FrozenLearner(restore(spec, arrays, dim))` is this predictor."""
+        """Copies of every array; `FrozenLearner(restore(spec, arrays))` is this predictor."""
         return self._learner.state()
 
     def has_long_round(self, rounds: int = 1) -> bool:

@@ -16,7 +16,7 @@ from okl_core.contract.agreement import (
     same_arrays,
     same_rounds,
 )
-from okl_core.contract.facade import LAGS, create, restore
+from okl_core.contract.facade import DIM, LAGS, create, restore
 from okl_core.contract.learner import get_learner, parse_spec
 from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.subject import Subject
@@ -171,7 +171,7 @@ def check_lags(subject: Subject) -> None:
         choices.append(played.choices)
         past = [y, *past[:-1]]
     state = lagged.state()
-    same_arrays(by_hand.state() | {LAGS: np.array(past)}, state, "the state with lags")
+    same_arrays(by_hand.state() | {DIM: np.array(float(dim)), LAGS: np.array(past)}, state, "the state with lags")
     same_arrays(state, restore(spec, state, dim).state(), "the state with lags, restored")
     blocked = create(spec, dim)
     for block in (slice(0, subject.half), slice(subject.half, None)):

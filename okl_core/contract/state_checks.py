@@ -23,7 +23,7 @@ def check_state_is_everything(subject: Subject) -> None:
     for stop in subject.stops:
         learner = subject.after(stop)
         arrays = learner.state()
-        restored = restore(subject.spec, arrays, subject.dim)
+        restored = restore(subject.spec, arrays)
         same_arrays(arrays, restored.state(), f"restored at round {stop}")
         kept = {name: array.copy() for name, array in arrays.items()}
         for x, y in subject.rounds(stop, stop + subject.half):
@@ -123,6 +123,8 @@ def check_state_bytes(subject: Subject) -> None:
     same_arrays(arrays, again, "the state read back from its bytes")
     require(meta.items() <= read.items(), f"the metadata {meta} was read back as {read}")
     restore(subject.spec, again, subject.dim)
+    with Raises(StateFormatError, "a state of another dimension than was asked for"):
+        restore(subject.spec, again, subject.dim + 1)
     for position in np.linspace(0, len(blob) - 1, 50).astype(int):
         damaged = bytearray(blob)
         damaged[position] ^= 0x10
@@ -132,4 +134,4 @@ def check_state_bytes(subject: Subject) -> None:
         from_bytes(blob[: len(blob) // 2])
     for name in arrays:
         with Raises(StateFormatError, f"a state without {name!r}"):
-            restore(subject.spec, {key: array for key, array in arrays.items() if key != name}, subject.dim)
+            restore(subject.spec, {key: array for key, array in arrays.items() if key != name})

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create
-from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.ahpatron.ahpatron_state import AhpatronConfig, AhpatronState
 from okl_core.types import F64
 from service.demo_data import magic
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
+from tests.core.states import state_as
 from tests.oracles.first_order import ahpatron
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ def make(config: dict[str, Any]) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> AhpatronState:
-    return unpack(AhpatronState, learner.state())
+    return state_as(AhpatronState, learner)
 
 
 def gram(state: AhpatronState) -> F64:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create
-from okl_core.contract.state import unpack
 from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.ald.aogd_ald_state import AogdAldConfig, AogdAldState
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
+from tests.core.states import state_as
 from tests.oracles.ald import aogd_ald
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ def make(config: dict[str, Any]) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> AogdAldState:
-    return unpack(AogdAldState, learner.state())
+    return state_as(AogdAldState, learner)
 
 
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)

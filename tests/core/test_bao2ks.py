@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.first_order.in_blocks import BLOCK
 from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.bao2ks.bao2ks_state import Bao2ksConfig, Bao2ksState
 from okl_core.types import F64
+from tests.core.states import state_as
 from tests.oracles.bao2ks import Run, bao2ks
 
 NARROW = {"kind": "gaussian", "sigma": 0.3}
@@ -46,7 +46,7 @@ def make(config: dict[str, Any], seed: int = 0) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> Bao2ksState:
-    return unpack(Bao2ksState, learner.state())
+    return state_as(Bao2ksState, learner)
 
 
 def expected(config: dict[str, Any], X: F64, y: F64, seed: int = 0) -> Run:

@@ -9,12 +9,12 @@ import pytest
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.first_order.in_blocks import BLOCK
 from okl_core.learners.bogd import BogdConfig, BogdState
 from okl_core.losses import LOSSES
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
+from tests.core.states import state_as
 from tests.oracles.first_order import bogd
 from tests.oracles.kernels import remembered
 
@@ -36,7 +36,7 @@ def make(config: dict[str, Any], seed: int = 0) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> BogdState:
-    return unpack(BogdState, learner.state())
+    return state_as(BogdState, learner)
 
 
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)

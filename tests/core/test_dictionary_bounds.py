@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from okl_core import create
-from okl_core.contract.state import unpack
 from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.ahpatron.ahpatron_state import AhpatronState
 from okl_core.learners.ald.aogd_ald_state import AogdAldState
 from okl_core.types import F64
+from tests.core.states import state_as
 
 KERNEL = Gaussian(sigma=0.5)
 ROUNDS = 120
@@ -55,7 +55,7 @@ def test_theorem_8(budget: int, slack: float) -> None:
     for x, truth in zip(X, y.tolist(), strict=True):
         is_full, margin = len(f.a) == budget, truth * f.at(x)
         learner.update(x, truth)
-        state = unpack(AhpatronState, learner.state())
+        state = state_as(AhpatronState, learner)
         after = Function(state.points.coordinates(), state.coefficients.view.copy())
         if margin < 1.0 - slack:
             # The new point tells how the whole was scaled into the ball.
@@ -126,9 +126,9 @@ def test_theorem_10(config: dict[str, Any], U: float) -> None:
     f, G, price, is_projecting = Function(np.empty((0, 2)), np.empty(0)), 1.0, 0.0, True
     for x, truth in zip(X, y.tolist(), strict=True):
         error, size = f.at(x) - truth, len(f.a)
-        oldest = unpack(AogdAldState, learner.state()).oldest
+        oldest = state_as(AogdAldState, learner).oldest
         learner.update(x, truth)
-        state = unpack(AogdAldState, learner.state())
+        state = state_as(AogdAldState, learner)
         K = KERNEL.gram(np.vstack((f.S, x)))
         alpha = max(0.0, 1.0 - K[-1, :-1] @ np.linalg.solve(K[:-1, :-1], K[:-1, -1])) if is_projecting else 0.0
         if is_projecting and size and math.sqrt(alpha) <= 0.2:

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
-from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError, LabelError
 from okl_core.first_order.in_blocks import BLOCK
 from okl_core.first_order.steps import SMALLEST_SCALE
 from okl_core.learners.kernel_ogd.kernel_ogd_state import KernelOgdConfig, KernelOgdState
 from okl_core.losses import LOSSES
 from okl_core.types import F64
+from tests.core.states import state_as
 from tests.oracles import kernels
 from tests.oracles.kernel_ogd import KernelFunction, Run, kernel_ogd
 from tests.oracles.kons import features
@@ -115,7 +115,7 @@ def oracle(config: Config, X: F64, y: F64) -> Run:
 
 def by_age(learner: OnlineLearner) -> tuple[F64, F64]:
     """Points and coefficients, oldest first."""
-    state = unpack(KernelOgdState, learner.state())
+    state = state_as(KernelOgdState, learner)
     points, a = state.points.coordinates(), state.scale * state.coefficients.view
     return np.roll(points, -state.oldest, axis=0), np.roll(a, -state.oldest)
 

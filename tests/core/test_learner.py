@@ -317,11 +317,17 @@ class TestRounds:
     def test_restore(self) -> None:
         learner = create({"kind": "mean"}, dim=2)
         learner.update(X0, 4.0)
-        restored = restore({"kind": "mean"}, learner.state(), dim=2)
-        assert (restored.t, restored.predict(X0).value) == (1, 4.0)
-        assert restored.nbytes == learner.nbytes > 0
+        arrays = learner.state()
+        for restored in (restore({"kind": "mean"}, arrays), restore({"kind": "mean"}, arrays, dim=2)):
+            assert (restored.t, restored.dim, restored.predict(X0).value) == (1, 2, 4.0)
+            assert restored.nbytes == learner.nbytes > 0
         with pytest.raises(StateFormatError, match="total"):
-            restore({"kind": "mean"}, {"t": np.array(1.0)}, dim=2)
+            restore({"kind": "mean"}, {"t": np.array(1.0), "dim": np.array(2.0)})
+        with pytest.raises(StateFormatError, match="of dimension 2, not 3"):
+            restore({"kind": "mean"}, arrays, dim=3)
+        for wrong in ({}, *({"dim": np.array(dim)} for dim in (0.0, 1.5, np.nan, np.inf, [2.0, 2.0]))):
+            with pytest.raises(StateFormatError, match="needs its dimension"):
+                restore({"kind": "mean"}, {"t": arrays["t"], "total": arrays["total"]} | wrong)
 
     def test_sign_of_zero_is_plus_one(self) -> None:
         assert [Forecast(value).label for value in (-0.1, -0.0, 0.0, 0.1)] == [-1, 1, 1, 1]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
-from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.learners.nogd import NogdConfig, NogdState
 from okl_core.losses import LOSSES
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
+from tests.core.states import state_as
 from tests.oracles.first_order import nogd
 from tests.oracles.kernels import remembered
 
@@ -33,7 +33,7 @@ def make(config: dict[str, Any]) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> NogdState:
-    return unpack(NogdState, learner.state())
+    return state_as(NogdState, learner)
 
 
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)

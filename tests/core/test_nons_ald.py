@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create
-from okl_core.contract.state import unpack
 from okl_core.errors import DivergedError, LabelError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.ald.nons_ald_state import NonsAldConfig, NonsAldState
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
+from tests.core.states import state_as
 from tests.oracles.ald import nons_ald
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ def make(config: dict[str, Any]) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> NonsAldState:
-    return unpack(NonsAldState, learner.state())
+    return state_as(NonsAldState, learner)
 
 
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)

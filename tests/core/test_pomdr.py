@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.checks import check_learner
-from okl_core.contract.state import unpack
 from okl_core.errors import DivergedError, NotPositiveDefiniteError
 from okl_core.first_order.in_blocks import BLOCK
 from okl_core.kernels.kernels import Gaussian, Polynomial
 from okl_core.learners.pomdr import pomdr_state
 from okl_core.learners.pomdr.pomdr_state import PomdrConfig, PomdrState
 from okl_core.types import F64
+from tests.core.states import state_as
 from tests.oracles.kernels import remembered
 from tests.oracles.pomdr import pomdr
 
@@ -71,7 +71,7 @@ def make(config: dict[str, Any]) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> PomdrState:
-    return unpack(PomdrState, learner.state())
+    return state_as(PomdrState, learner)
 
 
 def kernel_of(config: PomdrConfig) -> Callable[[F64, F64], float]:

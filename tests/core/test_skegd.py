@@ -9,7 +9,6 @@ import pytest
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.skegd.skegd_embedding import draw_landmarks, embedding_matrix, sketch_rows
@@ -17,6 +16,7 @@ from okl_core.learners.skegd.skegd_state import SkegdConfig, SkegdState
 from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
+from tests.core.states import state_as
 from tests.oracles.skegd import skegd
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def make(config: dict[str, Any], seed: int = 0) -> OnlineLearner:
 
 
 def state_of(learner: OnlineLearner) -> SkegdState:
-    return unpack(SkegdState, learner.state())
+    return state_as(SkegdState, learner)
 
 
 def parse(config: dict[str, Any]) -> SkegdConfig:
