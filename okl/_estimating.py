@@ -60,7 +60,7 @@ def learns_many_labels(spec: LearnerSpec) -> bool:
 def has_probabilities(spec: LearnerSpec) -> bool:
     """Whether a classifier of this spec forecasts probabilities."""
     _, algorithm, config = parse_spec(spec)
-    return algorithm.target(config) == "class" or algorithm.loss(config).probability(0.0) is not None
+    return algorithm.gives_probabilities(config)
 
 
 def plain(value: Any) -> Any:

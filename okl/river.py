@@ -133,7 +133,7 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label seen so far.
 
-        Raises NotImplementedError, as River's classifiers without probabilities do, if the learner's loss defines none.
+        Raises NotImplementedError, as River's classifiers without probabilities do, if the learner forecasts none.
         """
         return self._probabilities_of(raw_of(x))
 

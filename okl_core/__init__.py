@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from okl_core.contract.catalogue import catalogue
     from okl_core.contract.facade import OnlineLearner, create, restore
     from okl_core.contract.frozen import FrozenLearner, ReservoirLearner, freeze
     from okl_core.contract.learner import (
         Learner,
         LearnerSpec,
         Spec,
-        catalogue,
         get_learner,
         learner_kinds,
         parse_spec,
@@ -84,7 +84,7 @@ _WHERE: Final = {
     "ReservoirLearner": "okl_core.contract.frozen",
     "RoundInfo": "okl_core.types",
     "Spec": "okl_core.contract.learner",
-    "catalogue": "okl_core.contract.learner",
+    "catalogue": "okl_core.contract.catalogue",
     "create": "okl_core.contract.facade",
     "create_delayed": "okl_core.delayed.create_delayed",
     "freeze": "okl_core.contract.frozen",

@@ -82,6 +82,14 @@ class Learner(ABC, Generic[C, S, R]):
         """The kind of truth that the learner takes."""
         return self.loss(config).target
 
+    def probability(self, config: C, value: float) -> float | None:
+        """P(y = +1) of a forecast with this value; None without a probability, or where the value does not determine it."""
+        return self.loss(config).probability(value)
+
+    def gives_probabilities(self, config: C) -> bool:
+        """Whether its forecasts of labels or classes have probabilities."""
+        return self.target(config) == "class" or self.probability(config, 0.0) is not None
+
     def truth_range(self, config: C) -> Interval:
         """The range of real-valued truths; (0, K - 1) for K classes."""
         return REALS
@@ -262,26 +270,6 @@ def _discover() -> None:
     package = importlib.import_module("okl_core.learners")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"okl_core.learners.{module.name}")
-
-
-def catalogue() -> list[dict[str, Any]]:
-    """One entry per kind: summary, target, references, and the JSON schema and defaults of its config."""
-    entries = []
-    for kind in learner_kinds():
-        learner = get_learner(kind)
-        config_type = learner.config_type
-        entries.append(
-            {
-                "kind": kind,
-                "summary": (type(learner).__doc__ or "").strip().split("\n")[0],
-                "target": learner.target(config_type()),
-                "dims": learner.dims,
-                "references": list(learner.references),
-                "defaults": config_type().model_dump(mode="json"),
-                "config_schema": config_type.model_json_schema(),
-            }
-        )
-    return entries
 
 
 def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:

@@ -74,6 +74,22 @@ def check_forecast_is_blind(subject: Subject) -> None:
         learner.update(x, y)
 
 
+@clause
+def check_probabilities(subject: Subject) -> None:
+    """Forecasts have probabilities if `gives_probabilities` says so, and those that `probability` reads from their values."""
+    learner = subject.create()
+    _, algorithm, config = parse_spec(subject.spec)
+    has_classes, gives = algorithm.target(config) == "class", algorithm.gives_probabilities(config)
+    for t, (x, y) in enumerate(subject.rounds()):
+        forecast = learner.predict(x)
+        given = forecast.probabilities if has_classes else forecast.probability
+        require((given is not None) == gives, f"round {t + 1}: {forecast}, while gives_probabilities is {gives}")
+        read = None if has_classes else algorithm.probability(config, forecast.value)
+        if read is not None:
+            close(read, forecast.probability, f"round {t + 1}: the probability of a forecast, and of its value")
+        learner.update(x, y)
+
+
 def _another_truth(target: Target, truths: Interval, y: float) -> float:
     low, high = truths
     if target == "class":

@@ -82,6 +82,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def target(self, config: PoolConfig) -> Target:
         return TARGETS[config.truth]
 
+    def probability(self, config: PoolConfig, value: float) -> float | None:
+        return config.weighing.probability(value)
+
     def truth_range(self, config: PoolConfig) -> Interval:
         return config.truth_range
 

@@ -91,6 +91,9 @@ class Majority(_Trivial):
     def target(self, config: TrivialConfig) -> Target:
         return "binary"
 
+    def gives_probabilities(self, config: TrivialConfig) -> bool:
+        return True
+
     def predict(self, config: TrivialConfig, state: PastTruths, x: F64) -> Forecast:
         positives = (state.t + state.total) / 2.0
         return Forecast(float(np.sign(state.total)), (positives + 0.5) / (state.t + 1.0))

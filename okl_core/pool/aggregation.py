@@ -49,6 +49,10 @@ class Aggregation(ABC):
     def forecast(self, p: F64, v: F64) -> Forecast:
         """Combine the experts' forecasts, as returned by `taken`, shape (N, *shape); at least one expert is awake."""
 
+    def probability(self, value: float) -> float | None:
+        """Return the probability of the label +1 of a forecast with this value; None for numbers and classes."""
+        return None
+
     @abstractmethod
     def loss(self, forecast: Forecast, y: float) -> float:
         """Return the loss of the pool."""
@@ -90,7 +94,7 @@ class ValueAggregation(Aggregation):
 
     def forecast(self, p: F64, v: F64) -> Forecast:
         value = self._value(*_awake(p, v))
-        return Forecast(value, self._probability(value) if self._of_labels else None)
+        return Forecast(value, self.probability(value))
 
     def loss(self, forecast: Forecast, y: float) -> float:
         return self._loss.value(forecast.value, y)
@@ -112,8 +116,10 @@ class ValueAggregation(Aggregation):
             value = (low - high) / (4.0 * C)
         return min(max(value, -C), C)
 
-    def _probability(self, value: float) -> float:
-        """Return the probability of the label +1: a forecast is the labels' mean (squared loss) or log odds (logistic)."""
+    def probability(self, value: float) -> float | None:
+        """Return that of labels: a forecast is their mean (squared loss) or log odds (logistic)."""
+        if not self._of_labels:
+            return None
         return sigmoid(value) if self._is_logistic else 0.5 * (1.0 + min(max(value, -1.0), 1.0))
 
 

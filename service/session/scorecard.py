@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,10 +59,14 @@ class Issued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if either is not finite."""
+    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if either is not finite.
+
+    `probability` is that of the learner's forecast with this value (`Learner.probability`).
+    """
 
     loss: Loss
     truths: Truths
+    probability: Callable[[float], float | None]
 
     def round(self, issued: Issued, y: float) -> tuple[float, float]:
         value, label, _ = issued
@@ -120,7 +124,7 @@ class Judge:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
         if not self.truths.is_classifier:
             return None
-        p = self.loss.probability(issued.value) if math.isnan(issued.sure) else issued.sure
+        p = self.probability(issued.value) if math.isnan(issued.sure) else issued.sure
         return None if p is None else (p, y > 0.0)
 
     def sureness_rows(self, info: BlockInfo, y: F64) -> tuple[F64, NDArray[np.bool_]] | None:

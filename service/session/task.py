@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,8 +162,8 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
     names = None if labels is None else tuple(labels)
     truths = Truths(player.target(played), names, definition.y_range, player.truth_range(played))
     _check(definition, spec, truths, is_open)
-    judge, waits = Judge(player.loss(played), truths), bool(config.waiting())
-    return Task(parsed, algorithm, config, player, played, truths, judge, waits, is_open)
+    judge = Judge(player.loss(played), truths, partial(player.probability, played))
+    return Task(parsed, algorithm, config, player, played, truths, judge, bool(config.waiting()), is_open)
 
 
 def _collects_labels(spec: LearnerSpec) -> bool:

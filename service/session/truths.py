@@ -18,7 +18,7 @@ from .inputs import invalid, listed
 class Answer(NamedTuple):
     """A forecast in the session's terms.
 
-    - A classifier of two labels gives `score`, `label` and, if its loss defines one, the `probability` of the second label.
+    - A classifier of two labels gives `score`, `label` and, if the learner gives one, the `probability` of the second label.
     - A learner of classes gives `label` and `probabilities`, in the order of the labels; with two labels `probability` too.
     - A regressor gives `value`.
     - With intervals there are `low` and `high`, None for an open end, or the set of `labels`.

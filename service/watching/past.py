@@ -195,8 +195,8 @@ def _past(
             label, probability, error = truths.names[issued.label], issued.sure, wrong
         elif truths.is_classifier and not truths.has_classes:
             label, error = truths.label(issued.value), wrong
-            # The loss is symmetric: at -a the first label is as probable as the second one at a.
-            probability = task.judge.loss.probability(abs(issued.value))
+            # The first label is as probable at -a as the second one at a.
+            probability = task.judge.probability(abs(issued.value))
         elif not truths.is_classifier:
             value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
     waited = None if math.isnan(waited_s) else waited_s

@@ -1,6 +1,9 @@
-"""Intervals stay in the range of the truths, and no set holds a label that nobody knew."""
+"""Intervals stay in the range of the truths; no set holds a label that nobody knew, and sets cover what they promise."""
 
 from __future__ import annotations
+
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -34,3 +37,19 @@ async def test_a_label_never_seen_is_in_no_set(memory: Api) -> None:
         assert (await memory.inspect(name))["metrics"]["coverage"] == 0.0
     # What is known by now is in a set again.
     assert names[3] in (await memory.predict([1.0], wait=False))["set"]
+
+
+@pytest.mark.parametrize("learner", [{"kind": "pool", "config": {"experts": [{"kind": "aioli"}]}}, "majority"])
+async def test_sets_of_a_learner_whose_loss_has_no_probabilities(memory: Api, learner: Any) -> None:
+    settings = {"name": "s", "labels": ["n", "y"], "learner": learner, "interval": 0.9}
+    await memory.call("POST", "/sessions", settings, status=201)
+    draw = Random(3)
+    xs = [[draw.random(), draw.random()] for _ in range(800)]
+    await memory.rounds(xs, ["ny"[draw.random() < x] for x, _ in xs])
+    assert (await memory.inspect())["metrics"]["coverage"] == pytest.approx(0.9, abs=0.01)
+
+
+async def test_no_sets_without_probabilities(memory: Api) -> None:
+    settings = {"name": "s", "labels": ["n", "y"], "learner": "kons", "interval": 0.9}
+    problem = await memory.refused("invalid-request", "POST", "/sessions", settings)
+    assert "no probabilities" in problem["detail"]

@@ -86,22 +86,23 @@ def block_of(values: F64, probabilities: F64 | None = None) -> BlockInfo:
 
 
 def test_a_round_is_judged_as_it_was_issued() -> None:
-    judge = Judge(SQUARED, NUMBERS)
+    judge = Judge(SQUARED, NUMBERS, SQUARED.probability)
     loss, error = judge.round(Issued(0.5), -0.25)
     assert loss == SQUARED.value(0.5, -0.25)
     assert error == pytest.approx(((0.5 - -0.25) * 5.0) ** 2)
-    assert Judge(HINGE, SIGNS).round(Issued(0.0), -1.0) == (1.0, 1.0)
-    assert Judge(HINGE, SIGNS).round(Issued(0.5), 1.0) == (0.5, 0.0)
+    assert Judge(HINGE, SIGNS, HINGE.probability).round(Issued(0.0), -1.0) == (1.0, 1.0)
+    assert Judge(HINGE, SIGNS, HINGE.probability).round(Issued(0.5), 1.0) == (0.5, 0.0)
     issued = Issued.of(Forecast(0.5, None, SHARES[0]), 2.0)
     assert issued == (0.3, 1, 0.5)
-    assert Judge(Logistic(), THREE).round(issued, 2.0) == (pytest.approx(-math.log(0.3)), 1.0)
+    assert Judge(Logistic(), THREE, Logistic().probability).round(issued, 2.0) == (pytest.approx(-math.log(0.3)), 1.0)
 
 
 @pytest.mark.parametrize("truths", [SIGNS, NUMBERS], ids=["signs", "numbers"])
 def test_a_block_is_judged_as_its_rounds(truths: Truths) -> None:
     rng = np.random.default_rng(1)
     values, y = rng.normal(size=20), np.where(rng.random(20) < 0.5, -1.0, 1.0)
-    judge = Judge(SQUARED if truths is NUMBERS else HINGE, truths)
+    loss = SQUARED if truths is NUMBERS else HINGE
+    judge = Judge(loss, truths, loss.probability)
     expected = [judge.round(Issued(value), truth) for value, truth in zip(values.tolist(), y.tolist(), strict=True)]
     found = judge.block(block_of(values), y)
     np.testing.assert_allclose(np.transpose(found), expected, rtol=1e-12)
@@ -109,7 +110,7 @@ def test_a_block_is_judged_as_its_rounds(truths: Truths) -> None:
 
 def test_a_block_of_classes_is_judged_as_its_rounds() -> None:
     Q, y = np.array(SHARES), np.array([2.0, 0.0, 2.0])
-    judge = Judge(Logistic(), THREE)
+    judge = Judge(Logistic(), THREE, Logistic().probability)
     forecasts = [Forecast(max(shares), None, shares) for shares in SHARES]
     expected = [judge.round(Issued.of(forecast, truth), truth) for forecast, truth in zip(forecasts, y, strict=True)]
     losses = -np.log(Q[np.arange(3), y.astype(int)])
@@ -119,7 +120,7 @@ def test_a_block_of_classes_is_judged_as_its_rounds() -> None:
 
 
 def test_what_has_no_finite_loss_is_no_round() -> None:
-    judge = Judge(SQUARED, Truths("real", None, None, REALS))
+    judge = Judge(SQUARED, Truths("real", None, None, REALS), SQUARED.probability)
     with pytest.raises(DivergedError):
         judge.round(Issued(1e200), 0.0)
     with pytest.raises(DivergedError):

@@ -100,7 +100,7 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
     assert [one["t"] for one in (await api.call("GET", "/sessions/s/rounds?last=1"))["rounds"]] == [3]
 
 
-@pytest.mark.parametrize("kind", ["aioli", "frequencies"])
+@pytest.mark.parametrize("kind", ["aioli", "frequencies", "pool"])
 async def test_the_probability_of_a_past_round_is_that_of_its_label(api: Api, kind: str) -> None:
     await api.create({"kind": kind}, labels=LABELS)
     asked = []

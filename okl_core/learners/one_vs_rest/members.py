@@ -40,12 +40,7 @@ class ClassLearner(Parameters):
             raise ValueError(str(error)) from error
         if learner.target(config) != "binary":
             raise ValueError(f"{self.kind} with this config is no learner of two labels")
-        if learner.loss(config).probability(0.0) is not None:
-            return self
-        # A forecast may have a probability of its own; what waits for inputs takes any.
-        dim = self.dim or 1
-        config = config.resolved(np.ones((1, dim)), np.ones(1))
-        if learner.predict(config, learner.init(config, dim), np.zeros(dim)).probability is None:
+        if not learner.gives_probabilities(config):
             raise ValueError(
                 f"{self.kind} with this config gives no probabilities; logistic loss does, where it has one"
             )

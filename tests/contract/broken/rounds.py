@@ -13,6 +13,7 @@ from okl_core.contract.checks import (
     check_lags,
     check_play_is_pure,
     check_predict_is_pure,
+    check_probabilities,
     check_run_equals_updates,
     check_same_seed_same_run,
     check_update_is_play_and_learn,
@@ -48,6 +49,14 @@ class Peeks(Sleepy):
         played = super().play(config, state, x, y, rng)
         played.forecast = Forecast(played.forecast.value + 1e-3 * y)
         return played
+
+
+@breaks(check_probabilities)
+class Unsure(Sleepy):
+    """Promises probabilities that its forecasts do not have."""
+
+    def gives_probabilities(self, config: Any) -> bool:
+        return True
 
 
 @breaks(check_update_is_play_and_learn)
