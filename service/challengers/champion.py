@@ -11,7 +11,7 @@ from typing import NamedTuple
 from okl_core import LearnerSpec
 from okl_core.errors import OklError
 
-from ..session.codec import BlockEntry, RoundEntry, WaitingEntry, decode_entry
+from ..session.codec import RoundEntry, WaitingEntry, decode_entry
 from ..session.definition import Definition, Scalar
 from ..session.inputs import invalid
 from ..session.requests import Lesson, Question
@@ -64,15 +64,8 @@ def lesson_of(entry: Entry, task: Task) -> Lesson:
         return Lesson(entry.tip, entry.id, [decoded.x], y, errors, decoded.weight, is_late, at, waited_s)
     truths = decoded.y.tolist()
     y = [truth_of(task, truth) for truth in truths]
-    return Lesson(entry.tip, entry.id, decoded.raws, y, _errors(task, decoded, truths), at=at, waited_s=waited_s)
-
-
-def _errors(task: Task, block: BlockEntry, truths: Sequence[float]) -> list[float]:
-    if not task.truths.has_classes:
-        return [_error(task, Issued(value), truth) for value, truth in zip(block.values.tolist(), truths, strict=True)]
-    if block.named is None:
-        return [math.nan] * len(truths)
-    return [float(named != truth) for named, truth in zip(block.named.tolist(), truths, strict=True)]
+    errors = [_error(task, decoded.issued(i), truth) for i, truth in enumerate(truths)]
+    return Lesson(entry.tip, entry.id, decoded.raws, y, errors, at=at, waited_s=waited_s)
 
 
 def _error(task: Task, issued: Issued, y: float) -> float:

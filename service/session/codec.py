@@ -10,7 +10,7 @@ warm-up found.
     block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values,
              f64[m] scores, f64[m] thresholds, inputs
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
-    named    as block with kind = 4, and u32[n] labels before the inputs
+    classes  as block with kind = 5, and u32[n] labels and f64[n] given before the inputs
     followed u8 version, u8 kind = 3, bytes note, then one of those above
     waiting  u8 version, u64 t, f64 at, f64[4] said, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
              u32 lags, u32 classes (2^32 - 1: none known yet), bytes x, lags, probabilities, seal
@@ -21,13 +21,14 @@ forecasters' values and probabilities (NaN: none) at the time of the prediction;
 changed since.
 
 A *class* entry is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
-`label` the predicted class, and `sure` its probability; a *named* block also holds the predicted classes. A *followed* entry
-belongs to a challenger; its length-prefixed note is encoded as in `service.session.following`. `probabilities` (f64[K])
-belong to a waiting prediction of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are
-those of a `Promise`; in a block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`;
-`inputs` are u32 d and f64[n d] for rows of d numbers each, or u32 0 and each input as bytes x. `lags` are the f64[k] that
-went with x, in the learner's terms; most learners have none. A block needs none: they are the truths before each of its
-rows. `arithmetic` is the CRC-32 of the string that names the arithmetic of the round.
+`label` the predicted class, and `sure` its probability. In a *classes* block `labels` are the predicted classes, whose
+probabilities are the values, and `given` are the probabilities of the truths. A *followed* entry belongs to a challenger;
+its length-prefixed note is encoded as in `service.session.following`. `probabilities` (f64[K]) belong to a waiting
+prediction of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are those of a `Promise`;
+in a block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`; `inputs` are u32 d and
+f64[n d] for rows of d numbers each, or u32 0 and each input as bytes x. `lags` are the f64[k] that went with x, in the
+learner's terms; most learners have none. A block needs none: they are the truths before each of its rows. `arithmetic` is
+the CRC-32 of the string that names the arithmetic of the round.
 
 An entry needs no checksum: the digests of the journal's chain cover its bytes. A `seal` is the CRC-32 of the session's
 identity, the id and everything before it, so that damage, or the bytes of another session, are refused.
@@ -52,9 +53,10 @@ from okl_core.types import F64, Forecast
 
 from .coverage import Promise
 from .moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
+from .scorecard import Issued
 
 VERSION = 1
-_ROUND, _BLOCK, _CLASS, FOLLOWED, _NAMED = range(5)
+_ROUND, _BLOCK, _CLASS, FOLLOWED, _CLASSES = 0, 1, 2, 3, 5
 _HEAD = struct.Struct("<BBI")
 _ROUND_NUMBERS = struct.Struct("<ddddddI")
 _WAITING = struct.Struct("<BQddddddddII")
@@ -94,9 +96,19 @@ class RoundEntry(NamedTuple):
     moment: Moment = NO_MOMENT
 
 
+class NamedClasses(NamedTuple):
+    """What a learner of classes said in n rounds: the predicted classes, and the probabilities of the truths, shape (n,)."""
+
+    labels: NDArray[np.uint32]
+    given: F64
+
+
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """A block of n rounds: y and values of shape (n,); `promises` are scores and thresholds, shape (2, n), with intervals."""
+    """A block of n rounds: y and values of shape (n,); `promises` are scores and thresholds, shape (2, n), with intervals.
+
+    `classes` is None unless the learner is one of classes; `values` are then the probabilities of the predicted ones.
+    """
 
     raws: Raws
     y: F64
@@ -105,8 +117,14 @@ class BlockEntry:
     arithmetic: int = 0
     promises: F64 | None = None
     moment: Moment = NO_MOMENT
-    named: NDArray[np.uint32] | None = None
-    """The classes that a learner of classes predicted; None in entries of older builds, which did not store them."""
+    classes: NamedClasses | None = None
+
+    def issued(self, i: int) -> Issued:
+        """The forecast of a row, as far as the metrics need it."""
+        value = self.values.item(i)
+        if self.classes is None:
+            return Issued(value)
+        return Issued(self.classes.given.item(i), self.classes.labels.item(i), value)
 
 
 class WaitingEntry(NamedTuple):
@@ -144,7 +162,7 @@ def encode_round(entry: RoundEntry) -> bytes:
 def encode_block(entry: BlockEntry) -> bytes:
     return b"".join(
         (
-            _HEAD.pack(VERSION, _BLOCK if entry.named is None else _NAMED, entry.arithmetic),
+            _HEAD.pack(VERSION, _BLOCK if entry.classes is None else _CLASSES, entry.arithmetic),
             entry.moment.packed(),
             _U32.pack(len(entry.y)),
             _U32.pack(0 if entry.promises is None else len(entry.y)),
@@ -152,7 +170,9 @@ def encode_block(entry: BlockEntry) -> bytes:
             entry.y.tobytes(),
             entry.values.tobytes(),
             b"" if entry.promises is None else entry.promises.tobytes(),
-            b"" if entry.named is None else entry.named.astype("<u4").tobytes(),
+            b""
+            if entry.classes is None
+            else entry.classes.labels.astype("<u4").tobytes() + entry.classes.given.tobytes(),
             encode_inputs(entry.raws),
         )
     )
@@ -207,13 +227,13 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
     _, blob = split_followed(blob)
     try:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
-        if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS, _NAMED):
+        if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS, _CLASSES):
             raise StateCorrupt(
                 f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
             )
         moment, start = unpack_moment(blob, _HEAD.size), _HEAD.size + MOMENT_BYTES
-        if kind in (_BLOCK, _NAMED):
-            return _decode_block(blob, start, arithmetic, moment, has_names=kind == _NAMED)
+        if kind in (_BLOCK, _CLASSES):
+            return _decode_block(blob, start, arithmetic, moment, has_classes=kind == _CLASSES)
         y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, start)
         promise = None if math.isnan(told[0]) else Promise(*told)
         end, label, sure = start + _ROUND_NUMBERS.size, None, math.nan
@@ -233,15 +253,18 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
 
 
-def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment, *, has_names: bool) -> BlockEntry:
+def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment, *, has_classes: bool) -> BlockEntry:
     n, m = _COUNTS.unpack_from(blob, start)
     choices, end = _unsized(blob, start + _COUNTS.size)
     y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
     promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
     end += 16 * (n + m)
-    named = np.frombuffer(blob, "<u4", count=n, offset=end) if has_names else None
-    end += 4 * n if has_names else 0
-    return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, named)
+    classes = None
+    if has_classes:
+        labels = np.frombuffer(blob, "<u4", count=n, offset=end)
+        classes = NamedClasses(labels, np.frombuffer(blob, np.float64, count=n, offset=end + 4 * n))
+        end += 12 * n
+    return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, classes)
 
 
 def _flat(said: Said | None) -> tuple[float, float, float, float]:

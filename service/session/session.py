@@ -28,7 +28,7 @@ from okl_core.records.record import Raw, Raws
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
-from .codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
+from .codec import BlockEntry, NamedClasses, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
 from .following import Following, is_challenger
@@ -322,13 +322,11 @@ class Session:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
             for raw, row_lags, truth in zip(raws, lags, y.tolist(), strict=True):
                 self.warmup.add(raw, row_lags, truth)
-        named = (
-            info.probabilities.argmax(axis=1).astype(np.uint32)
-            if self.task.truths.has_classes and info.probabilities is not None
-            else None
-        )
+        classes, Q = None, info.probabilities
+        if self.task.truths.has_classes and Q is not None:
+            classes = NamedClasses(Q.argmax(axis=1).astype(np.uint32), Q[np.arange(len(y)), y.astype(np.intp)])
         given = Forecasts(info.values, info.probabilities, None if promises is None else promises[1])
-        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, named), given
+        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, classes), given
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not reproduce the recorded forecasts."""

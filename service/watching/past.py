@@ -175,21 +175,21 @@ def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
         issued = Issued(decoded.issued, decoded.label, decoded.sure)
         yield _past(entry, entry.tip.round, decoded, decoded.x, decoded.y, issued, task)
         return
-    rows = zip(reversed(decoded.raws), decoded.y[::-1].tolist(), decoded.values[::-1].tolist(), strict=True)
-    for i, (x, y, value) in enumerate(rows):
-        issued = None if task.truths.has_classes else Issued(value)
-        yield _past(entry, entry.tip.round - i, decoded, x, y, issued, task)
+    last = len(decoded.y) - 1
+    for i in range(last, -1, -1):
+        t = entry.tip.round - (last - i)
+        yield _past(entry, t, decoded, decoded.raws[i], decoded.y.item(i), decoded.issued(i), task)
 
 
 def _past(
-    entry: Entry, t: int, decoded: RoundEntry | BlockEntry, x: Raw, y: float, issued: Issued | None, task: Task
+    entry: Entry, t: int, decoded: RoundEntry | BlockEntry, x: Raw, y: float, issued: Issued, task: Task
 ) -> PastRound:
     truths, waited_s = task.truths, decoded.moment.waited_s
     label = value = probability = loss = error = None
     truth = (
         truths.names[int(y) if truths.has_classes else int(y > 0.0)] if truths.is_classifier else truths.from_learner(y)
     )
-    if issued is not None and not math.isnan(issued.value):
+    if not math.isnan(issued.value):
         loss, wrong = task.judge.round(issued, y)
         if truths.has_classes and issued.label is not None and not math.isnan(issued.sure):
             label, probability, error = truths.names[issued.label], issued.sure, wrong

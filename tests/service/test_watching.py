@@ -115,6 +115,24 @@ async def test_the_probability_of_a_past_round_is_that_of_its_label(api: Api, ki
         assert (one["label"], one["probability"]) == (said["label"], pytest.approx(expected))
 
 
+@pytest.mark.parametrize("learner", [None, "aioli", "pool"])
+async def test_the_rounds_of_a_block_are_told_as_if_alone(memory: Api, learner: str | None) -> None:
+    rows = [(row(i)[0], LABELS[i % 4 == 0]) for i in range(30)]
+    for name in ("s", "alone"):
+        settings = {"name": name, "labels": LABELS} | ({} if learner is None else {"learner": learner})
+        await memory.call("POST", "/sessions", settings, status=201)
+    for x, y in rows:
+        await memory.update(y, name="alone", x=x)
+    await memory.rounds([x for x, _ in rows], [y for _, y in rows])
+    block, alone = [(await memory.call("GET", f"/sessions/{name}/rounds"))["rounds"] for name in ("s", "alone")]
+    assert {one["mistake"] for one in block[:15]} == {True, False}
+    for one, other in zip(block, alone, strict=True):
+        assert [one[name] for name in ("t", "x", "y", "label", "mistake")] == [
+            other[name] for name in ("t", "x", "y", "label", "mistake")
+        ]
+        assert (one["probability"], one["loss"]) == pytest.approx((other["probability"], other["loss"]), rel=1e-6)
+
+
 async def test_a_history_counts_what_waits_after_a_round_and_knows_no_zeros(api: Api) -> None:
     await api.create(POMDR, labels=LABELS)
     await play((api,), 24)
