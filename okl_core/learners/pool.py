@@ -168,24 +168,22 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             "leader": int(np.argmax(state.weights)),
             "best": int(np.argmin(state.losses)),
             "best_loss": float(state.losses.min()),
+            "bound": _bound(config, state.t),
         }
         if config.truth == "classes":
             numbers["classes"] = config.classes
-        if config.share == 0.0:
-            numbers["bound"] = _bound(config)
         for name, weight, loss in zip(experts.names, state.weights.tolist(), state.losses.tolist(), strict=True):
             numbers[f"weight_{name}"] = weight
             numbers[f"loss_{name}"] = loss
         return numbers
 
     def standing(self, config: PoolConfig, state: PoolState) -> Standing:
-        bound = _bound(config) if config.share == 0.0 else math.nan
-        return Standing(config.team.names, state.weights, state.losses, state.loss, bound)
+        return Standing(config.team.names, state.weights, state.losses, state.loss, _bound(config, state.t))
 
 
-def _bound(config: PoolConfig) -> float:
-    """Of the regret to the best expert, its forecasts as they are taken."""
-    return math.log(config.team.count) / config.weighing.eta
+def _bound(config: PoolConfig, T: int) -> float:
+    """Of the regret to the best expert after T rounds, its forecasts as they are taken: that of k = 0 changes."""
+    return (math.log(config.team.count) - T * math.log1p(-config.share)) / config.weighing.eta
 
 
 def _weigh(config: PoolConfig, state: PoolState, v: F64, y: float) -> tuple[Forecast, float, F64, F64]:

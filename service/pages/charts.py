@@ -195,7 +195,9 @@ def of_session(document: Json) -> Charts:
     )
     found.add(Chart("quality", "How well it does", about, faces, is_wide=True))
     regret = Curve("regret", "own", "regret"), Curve("bound", "bound", "bound")
-    about = "Loss beyond that of the pool's best expert, and its theoretical upper bound."
+    about = "Loss beyond that of the pool's best expert"
+    has_bound = any(value is not None for value in points.get("bound") or ())
+    about += ", and the bound that theory puts on it by now." if has_bound else "."
     found.add(Chart("regret", "Regret", about, (Face("Regret", "number", regret),)))
     _add_calibration(found, document, history.get("reliability"))
     _add_deliveries(found)

@@ -100,10 +100,8 @@ def assert_told(learner: OnlineLearner, P: F64, y: F64, logs: F64, share: float)
     assert told["classes"] == P.shape[2]
     assert told["best_loss"] == pytest.approx(theirs.min())
     assert told["experts"] == len(theirs) == 5
-    assert ("bound" in told) == (share == 0.0)
-    if share == 0.0:
-        assert told["bound"] == pytest.approx(math.log(5.0))
-        assert told["loss"] <= told["best_loss"] + told["bound"] + 1e-9
+    assert told["bound"] == standing.bound == pytest.approx(math.log(5.0) - len(y) * math.log(1.0 - share))
+    assert told["loss"] <= told["best_loss"] + told["bound"] + 1e-9
 
 
 def played(

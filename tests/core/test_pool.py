@@ -158,6 +158,20 @@ def test_experts_are_the_learners_that_they_are_alone() -> None:
     assert told["bound"] == pytest.approx(2.0 * math.log(len(losses)))
 
 
+@pytest.mark.parametrize(("name", "eta"), [("aggregating", 0.5), ("exponential", 0.125)])
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.2])
+def test_the_bound_on_the_regret_to_the_best_expert(name: AggregationName, eta: float, share: float) -> None:
+    X, y = stream()
+    experts = [{"kind": "ons", "config": {"loss": "squared-hinge"}}, {"kind": "bogd"}]
+    learner = create({"kind": "pool", "config": {"experts": experts, "aggregation": name, "share": share}}, 2)
+    for t in range(0, len(y), 20):
+        learner.run(X[t : t + 20], y[t : t + 20])
+        told = learner.describe()
+        expected = (math.log(told["experts"]) + learner.t * math.log(1.0 / (1.0 - share))) / eta
+        assert told["bound"] == pytest.approx(expected)
+        assert told["loss"] - told["best_loss"] <= told["bound"]
+
+
 def test_experts_with_one_dictionary_share_it() -> None:
     experts = [ExpertSpec(kind="pros-n-kons", config=newton(loss=loss)) for loss in ("squared", "logistic")]
     apart = ExpertSpec(kind="pros-n-kons", config=newton(budget=7))

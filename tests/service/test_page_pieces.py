@@ -55,6 +55,7 @@ def test_what_has_no_number_is_not_drawn() -> None:
     block = json.loads(drawn.data())
     sent = {chart["id"]: chart for chart in block["charts"]}
     assert sent["regret"]["faces"][0]["lines"] == [["t", "regret"]]
+    assert ["bound" in chart.about for chart in drawn.charts if chart.id == "regret"] == [False]
     assert sent["residuals"]["band"] is None
     assert [len(face["lines"]) for face in sent["quality"]["faces"]] == [1, 2, 2, 1]
     assert block["columns"]["window_error"][3] is None
