@@ -12,6 +12,7 @@ from pydantic.functional_validators import field_validator, model_validator
 from okl.answers import label_key
 from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
+from okl_core.errors import did_you_mean, quoted
 from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.records.warmup import ROUNDS
 from okl_core.types import MAX_CLASSES
@@ -19,10 +20,17 @@ from okl_core.types import MAX_CLASSES
 from .values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scalar, Text, Vector, Wire
 
 
+def _known_kind(value: Any) -> Any:
+    """Refuse the name of no type with the nearest one."""
+    if isinstance(value, str) and value not in FIELD_KINDS:
+        raise ValueError(f"there is no type {quoted(value)}{did_you_mean(value, FIELD_KINDS)}")
+    return value
+
+
 class DeclaredField(Wire):
     """The declaration of one field of the inputs."""
 
-    type: FieldKind
+    type: Annotated[FieldKind, BeforeValidator(_known_kind)]
     # Lax: the validators before have turned the JSON into Python objects, and strict mode takes no list for a tuple.
     categories: Annotated[tuple[Text, ...], Strict(False)] | None = Field(
         default=None,

@@ -46,7 +46,7 @@ def _tag(value: Any) -> str:
         return "<object>"
     if isinstance(value, list):
         return "<list>"
-    return "<number>"
+    return "<null>" if value is None else "<number>"
 
 
 _AnyScalar = Annotated[

@@ -190,7 +190,7 @@ def _with_classes(spec: LearnerSpec, labels: int) -> LearnerSpec:
 
 def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: bool) -> None:
     if definition.y_range is not None and truths.target in ("binary", "class"):
-        raise invalid("/y_range", f"{spec.kind} takes labels, not numbers")
+        raise invalid("/y_range", f"{spec.kind} with this config takes labels, not numbers" + _of_numbers(spec))
     if definition.labels is None or is_open:
         return
     (low, high), count = truths.taken, len(definition.labels)
@@ -204,6 +204,17 @@ def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: b
     elif not low <= -1.0 < 1.0 <= high:
         told = f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its `clip` or `truth_range`"
         raise invalid("/labels", told)
+
+
+def _of_numbers(spec: LearnerSpec) -> str:
+    """The end of a message: the JSON of this learner with the option by which it takes numbers; empty if it has none."""
+    for option in ({"truth": "numbers"}, {"loss": "squared"}):
+        document = {"kind": spec.kind, "config": spec.config | option}
+        with contextlib.suppress(ConfigError):
+            _, algorithm, config = parse_spec(document)
+            if algorithm.target(config) in ("real", "any"):
+                return f"; of numbers: {json.dumps(document)}"
+    return ""
 
 
 def _of_more(spec: LearnerSpec) -> str:

@@ -122,7 +122,7 @@ def test_all_learners_are_compared_on_labels_or_all_on_numbers() -> None:
     numbers = okl.compare(ROWS[:30], ratings, ["auto", named, classes, "one-vs-rest", "aioli"])
     assert [line.is_classifier for line in numbers] == [False] * 5
     assert numbers[0].error == numbers[1].error is not None
-    assert all("takes labels, not numbers" in (line.refusal or "") for line in numbers.lines[2:])
+    assert all("with this config takes labels, not numbers" in (line.refusal or "") for line in numbers.lines[2:])
     labels = okl.compare(ROWS[:30], ratings, [classes, "one-vs-rest", "mean"])
     assert [line.is_classifier for line in labels] == [True, True, False]
     assert "/labels" in (labels["mean"].refusal or "")

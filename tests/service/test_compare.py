@@ -110,7 +110,11 @@ def test_one_that_fails_stops_no_other(tmp_path: Path) -> None:
     learners = ("mean", "aioli", "oracle", "{}", "[3]", '{"kind": "kons", "config": {"budget": 3}}')
     options = [part for learner in learners for part in ("--learner", learner)]
     told = " ".join(run(path, "--label", "y", "--out", tmp_path, *options).split())
-    for reason in ("takes labels, not numbers", "unknown learner kind 'oracle'", "config.budget: is unknown"):
+    for reason in (
+        "with this config takes labels, not numbers",
+        "unknown learner kind 'oracle'",
+        "config.budget: is unknown",
+    ):
         assert reason in told
     assert "trivial forecaster" in told
     only = run(path, "--label", "y", "--out", tmp_path, "--learner", "aioli", code=1)

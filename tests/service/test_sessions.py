@@ -227,6 +227,28 @@ async def test_a_deleted_session_is_gone_for_every_worker(store_url: str) -> Non
         await other.refused("session-not-found", "POST", "/sessions/s/update", {"x": [1.0], "y": 1.0})
 
 
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [("auto", '"truth": "numbers"'), ("pool", '"truth": "numbers"'), ("kernel-ogd", '"loss": "squared"')],
+)
+async def test_a_learner_of_labels_names_the_option_that_takes_numbers(memory: Api, kind: str, option: str) -> None:
+    settings = {"name": "s", "learner": kind, "y_range": [0, 1]}
+    problem = await memory.refused("invalid-request", "POST", "/sessions", settings)
+    assert f'of numbers: {{"kind": "{kind}", "config": {{{option}}}}}' in problem["detail"]
+
+
+@pytest.mark.parametrize("declared", ["num", {"type": "num"}])
+async def test_a_type_that_is_none(memory: Api, declared: Any) -> None:
+    problem = await memory.refused("invalid-request", "POST", "/sessions", {"name": "s", "schema": {"a": declared}})
+    assert "there is no type 'num'; did you mean `number`? Known: number, boolean" in problem["detail"]
+
+
+async def test_a_truth_of_null(memory: Api) -> None:
+    await memory.call("POST", "/sessions", {"name": "s", "labels": ["n", "y"]}, status=201)
+    problem = await memory.refused("wrong-type", "POST", "/sessions/s/update", {"x": [1.0], "y": None})
+    assert problem["errors"] == [{"pointer": "/y", "detail": "must be a number, a string or a boolean"}]
+
+
 async def test_the_catalogue(memory: Api) -> None:
     found = {entry["kind"]: entry for entry in await memory.call("GET", "/learners")}
     assert sorted(found) == okl_core.learner_kinds()
