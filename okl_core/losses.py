@@ -308,7 +308,7 @@ def probabilities(loss: Loss, values: F64) -> F64 | None:
 
 def log_loss(p: float) -> float:
     """-log p, p the probability forecast for the truth."""
-    return -math.log(p) if p > 0.0 else math.inf
+    return 0.0 - math.log(p) if p > 0.0 else math.inf  # 0.0, not -0.0, for p = 1
 
 
 def sigmoid(a: float) -> float:

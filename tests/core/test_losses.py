@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from okl_core.contract.loss_checks import CLIPS, LOSS_CHECKS, check_loss
-from okl_core.losses import LOSSES, Loss
+from okl_core.losses import LOSSES, Loss, log_loss
 from okl_core.types import F64
 
 EVERY_CLIP = pytest.mark.parametrize("C", CLIPS)
@@ -103,3 +103,7 @@ def test_the_logistic_probability_is_that_of_the_positive_label() -> None:
         assert -math.log(p) == pytest.approx(loss.value(a, 1.0), rel=1e-12)
         assert p + cast(float, loss.probability(-a)) == pytest.approx(1.0)
     assert [name for name in LOSSES if LOSSES[name].probability(0.3) is not None] == ["logistic"]
+
+
+def test_the_loss_of_certainty_has_no_sign() -> None:
+    assert repr(log_loss(1.0)) == "0.0"
