@@ -11,6 +11,8 @@ r"""Improper online logistic regression (AIOLI): the rule of its linear, kernel 
 |            | or the least that suffices (`least_flatness`)                            |                     |
 | w          | p (1 - p) / kappa, the weight of phi_t phi_t^T in A_t                    |                     |
 | c          | w a + y p, the coefficient of phi_t in s_t                               |                     |
+| omega      | weight of a round; A and s add omega w phi_t phi_t^T and omega c phi_t    | 1                   |
+| h          | the hedge: how often the losses of both truths count; 1 without weights   | 1                   |
 | m, q       | phi_t^T A_{t-1}^{-1} s_{t-1} and phi_t^T A_{t-1}^{-1} phi_t, of the engine |                   |
 
 The surrogate of a past round s is the parabola under the loss l(u) = log(1 + exp(-y u)) that touches it at a_s,
@@ -30,7 +32,9 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Annotated, Literal, NamedTuple, Self, final
 
 from pydantic import Field
@@ -135,9 +139,21 @@ def improper_value(m: float, q: float) -> float:
 @final
 @dataclass(slots=True)
 class AioliTotals(Totals):
-    """The running sum of the regret bound."""
+    """The running sums of the regret bound and of omega^2, and the number of rounds."""
 
     bound: float
+    squares: float
+    rounds: int
+
+    @property
+    def hedge(self) -> float:
+        """h of the next round."""
+        return hedge_after(self.squares, self.rounds)
+
+
+def hedge_after(squares: float, rounds: int) -> float:
+    """Return h from the sum of omega^2 over so many rounds: the root mean square of omega, at least 1."""
+    return math.sqrt(squares / rounds) if squares > rounds else 1.0
 
 
 @final
@@ -152,14 +168,17 @@ class AioliRule(NamedTuple):
     most lambda |theta|^2 plus the sum of l(a_t) + min L_{t-1} - min L_t. Each of these terms is at most
     p (1 - p) phi_t^T A_t^{-1} phi_t, the term of `bound`. If no kappa exceeds K, the sum is at most K `log_det`.
 
+    With weights the losses of both truths at x_t count h times, since the weight of their round is not known yet: h is the
+    root mean square of the weights so far, and at least 1. The equation is a + h q tanh(a / 2) = m.
+
     A round of weight omega adds omega (omega g^2 q - 2 g (m - a) - w (m - a)^2) / (2 (1 + omega w q)), from the minimum along
-    x_t^T theta, with m - a = q tanh(a / 2) = y q (1 - 2 p) and g = -y p. Without its last term this is
+    x_t^T theta, with m - a = h q tanh(a / 2) = y h q (1 - 2 p) and g = -y p. Without its last term this is
 
-        omega (p (1 - p) + (omega / 2 - 1) p^2) q / (1 + omega w q).
+        omega (h p (1 - p) + (omega / 2 - h) p^2) q / (1 + omega w q).
 
-    For omega <= 2 it is at most omega times the same p (1 - p) phi_t^T A_t^{-1} phi_t. For larger omega the p^2 term counts
-    too, and the sum need not be of the order of `log_det`: the forecast, made without knowing the weight of its round, was
-    not cautious enough.
+    For omega <= 2 h it is at most omega h p (1 - p) q / (1 + omega w q), and these terms sum to at most the largest h times K
+    `log_det`. For larger omega the p^2 term counts too, and the sum need not be of this order: the forecast was not cautious
+    enough for so heavy a round.
 
     References: [jezequel2020] theorem 1 and its proof.
     """
@@ -168,6 +187,7 @@ class AioliRule(NamedTuple):
     largest_norm: float
     curvature: Curvature
     weight: float = 1.0
+    hedge: float = 1.0
     loss = LOSSES["logistic"]
     truth_range = REALS
     needs_variance = True
@@ -182,31 +202,53 @@ class AioliRule(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
+    def after(self, totals: AioliTotals) -> Self:
+        hedge = totals.hedge
+        return self if hedge == 1.0 else self._replace(hedge=hedge)
+
+    def along(self, totals: AioliTotals, weights: F64 | None) -> Iterator[Self]:
+        if weights is None:
+            if totals.hedge == 1.0:
+                # Rounds of weight 1 leave it so.
+                return repeat(self)
+            return self._along(totals, repeat(1.0))
+        return self._along(totals, weights.tolist())
+
+    def _along(self, totals: AioliTotals, weights: Iterable[float]) -> Iterator[Self]:
+        squares = totals.squares
+        for rounds, weight in enumerate(weights, totals.rounds):
+            yield self._replace(weight=weight, hedge=hedge_after(squares, rounds))
+            squares += weight * weight
+
     def value(self, m: float, q: float) -> float:
-        return improper_value(m, q)
+        return improper_value(m, self.hedge * q)
 
     def is_idle(self, m: float, y: float) -> bool:
         return False
 
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         m, q, square = moments
-        a = improper_value(m, q)
+        a = self.value(m, q)
         p = sigmoid(-y * a)
         kappa = self.kappa(a, square)
         w = p * sigmoid(y * a) / kappa
         rho_delta = 0.0
         if w > 0.0:
-            # y p / sqrt(w) - sqrt(w) (m - a), where m - a = q tanh(a / 2) and p / sqrt(w) = sqrt(kappa p / (1 - p)).
-            rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * q * math.tanh(0.5 * a)
+            # y p / sqrt(w) - sqrt(w) (m - a), where m - a = h q tanh(a / 2) and p / sqrt(w) = sqrt(kappa p / (1 - p)).
+            rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * self.hedge * q * math.tanh(
+                0.5 * a
+            )
         return Decision(a, w, w * a + y * p, rho_delta, -y * p).times(self.weight)
 
     def totals(self) -> AioliTotals:
-        return AioliTotals(0.0, 0.0)
+        return AioliTotals(0.0, 0.0, 0.0, 0)
 
     def add(self, totals: AioliTotals, loss: float, q: float, decision: Decision) -> None:
-        p, omega = abs(decision.g), self.weight
+        p, omega, h = abs(decision.g), self.weight, self.hedge
         totals.loss += omega * loss
-        totals.bound += omega * (p * (1.0 - p) + max(0.5 * omega - 1.0, 0.0) * p * p) * q / (1.0 + decision.w * q)
+        totals.bound += omega * (h * p * (1.0 - p) + max(0.5 * omega - h, 0.0) * p * p) * q / (1.0 + decision.w * q)
+        totals.squares += omega * omega
+        totals.rounds += 1
 
     def describe(self, totals: AioliTotals, log_det: float) -> dict[str, float]:
         return {"bound": totals.bound}

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Self, final
 
@@ -41,8 +42,8 @@ from pydantic import Field
 from okl_core.contract.rng import RoundRng
 from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES
-from okl_core.second_order.space_and_rule import Decision, Moments, Totals
-from okl_core.types import REALS, Interval
+from okl_core.second_order.space_and_rule import Decision, Moments, Totals, each_weighted
+from okl_core.types import F64, REALS, Interval
 
 TruthBound = Annotated[float | None, Field(gt=0.0, description="Y: bound on predictions and truths; none by default.")]
 
@@ -82,6 +83,12 @@ class LeastSquares(NamedTuple):
 
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
+
+    def after(self, totals: LeastSquaresTotals) -> Self:
+        return self
+
+    def along(self, totals: LeastSquaresTotals, weights: F64 | None) -> Iterator[Self]:
+        return each_weighted(self, weights)
 
     def value(self, m: float, q: float) -> float:
         value = m / (1.0 + q) if self.shrinks else m

@@ -16,6 +16,7 @@ r"""The online Newton step: the rule of KONS, its sketch, its Nystrom form and l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Self, final
 
@@ -26,8 +27,8 @@ from okl_core.contract.rng import RoundRng
 from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss, LossName
 from okl_core.second_order.kernel_space import KernelSpaceConfig
-from okl_core.second_order.space_and_rule import Decision, Moments, Totals
-from okl_core.types import REALS, Interval, LearnerConfig
+from okl_core.second_order.space_and_rule import Decision, Moments, Totals, each_weighted
+from okl_core.types import F64, REALS, Interval, LearnerConfig
 
 BORDER = 1e-10
 """An m within this distance of +-C, relative to C, counts as +-C. A projection ends there; when its input recurs, rounding
@@ -142,6 +143,12 @@ class NewtonRule(NamedTuple):
 
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
+
+    def after(self, totals: NewtonTotals) -> Self:
+        return self
+
+    def along(self, totals: NewtonTotals, weights: F64 | None) -> Iterator[Self]:
+        return each_weighted(self, weights)
 
     def at(self, issued: float) -> Self:
         """Return the same rule for a round whose forecast has already been issued."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import ClassVar, Generic
 
 import numpy as np
@@ -54,6 +54,12 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
             parts = vars(config)[self.kind] = self.space(config), self.rule(config)
         return parts
 
+    def _parts_at(self, config: C, state: SecondOrderState[S, T], weight: float) -> tuple[Space[S, P], Rule[T]]:
+        """Return the space, and the rule of the next round, which has this weight."""
+        space, rule = self.parts(config)
+        rule = rule.after(state.totals)
+        return space, rule if weight == 1.0 else rule.weighted(weight)
+
     def loss(self, config: C) -> Loss:
         return self.rule(config).loss
 
@@ -73,7 +79,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
     def predict(self, config: C, state: SecondOrderState[S, T], x: F64) -> Forecast:
         space, rule = self.parts(config)
         m, q, _ = space.moments(state.space, state.t + 1, x, rule.needs_variance)
-        value = rule.value(m, q)
+        value = rule.after(state.totals).value(m, q)
         return Forecast(value, rule.loss.probability(value))
 
     def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P]:
@@ -82,34 +88,31 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
     def play_weighted(
         self, config: C, state: SecondOrderState[S, T], x: F64, y: float, weight: float, rng: RoundRng
     ) -> SecondOrderRound[P]:
-        (space, rule), t = self.parts(config), state.t + 1
-        played = space.play(state.space, t, x, y, rule if weight == 1.0 else rule.weighted(weight), rng)
+        (space, rule), t = self._parts_at(config, state, weight), state.t + 1
+        played = space.play(state.space, t, x, y, rule, rng)
         value = played.decision.value
         forecast = Forecast(value, rule.loss.probability(value))
         return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played, weight)
 
     def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P]) -> None:
-        (space, rule), turn = self.parts(config), played.turn
-        if played.weight != 1.0:
-            rule = rule.weighted(played.weight)
+        (space, rule), turn = self._parts_at(config, state, played.weight), played.turn
         space.absorb(state.space, played.t, played.x, turn)
         rule.add(state.totals, played.loss, turn.moments.q, turn.decision)
         state.t += 1
 
     def run(self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        return self._run(config, state, X, y, repeat(self.parts(config)[1]), rng)
+        return self._run(config, state, X, y, None, rng)
 
     def run_weighted(
         self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, weights: F64, rng: RoundRng
     ) -> BlockInfo:
-        return self._run(config, state, X, y, map(self.parts(config)[1].weighted, weights.tolist()), rng)
+        return self._run(config, state, X, y, weights, rng)
 
     def _run(
-        self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rules: Iterator[Rule[T]], rng: RoundRng
+        self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, weights: F64 | None, rng: RoundRng
     ) -> BlockInfo:
-        """Run the rounds. `rules` yields the rule of each round, and may yield more."""
         space, rule = self.parts(config)
-        loss = rule.loss
+        loss, rules = rule.loss, rule.along(state.totals, weights)
         values, losses = np.empty(len(y)), np.empty(len(y))
         start = 0
         while start < len(y):

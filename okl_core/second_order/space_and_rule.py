@@ -15,8 +15,10 @@ algorithm: it forecasts from the moments, and decides the weight w and the coeff
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self, TypeVar
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from okl_core.contract.rng import RoundRng
 from okl_core.linalg.guards import require_finite
@@ -83,6 +85,14 @@ class Rule(Protocol[T]):
         """Return the same rule for a round of this weight."""
         ...
 
+    def after(self, totals: T) -> Self:
+        """Return the rule of the next round, which may depend on the weights so far."""
+        ...
+
+    def along(self, totals: T, weights: F64 | None) -> Iterator[Self]:
+        """Yield the rules of the next rounds, whose weights, shape (n,), are 1 by default. It may yield more than n."""
+        ...
+
     @property
     def loss(self) -> Loss: ...
 
@@ -118,6 +128,14 @@ class Rule(Protocol[T]):
     def describe(self, totals: T, log_det: float) -> dict[str, float]:
         """Return the statistics that hold if nothing is forgotten, such as the regret bound; log_det = log det(A / alpha)."""
         ...
+
+
+R = TypeVar("R", bound=Rule[Any])
+
+
+def each_weighted(rule: R, weights: F64 | None) -> Iterator[R]:
+    """What `along` returns for rules that do not depend on the weights so far."""
+    return repeat(rule) if weights is None else map(rule.weighted, weights.tolist())
 
 
 class PlayedRound(Protocol):
