@@ -299,7 +299,12 @@ class SessionDetail(SessionSummary):
     labels: list[bool | str | float] | None = Field(
         description="A classifier's labels, in the order of `probabilities`; null for a regressor."
     )
-    fields: list[FieldAnswer] | None = Field(description="How each field of the inputs is mapped, once that is known.")
+    fields: list[FieldAnswer] | None = Field(
+        description="How each field of the inputs is mapped, once that is known; empty if all names are hashed."
+    )
+    hashed: int | None = Field(
+        description="Number of columns that all names of the inputs are hashed into; null if each field has its own."
+    )
     dim: int | None = Field(description="Number of the learner's inputs, once it is known.")
     warming_up: bool
     cautions: list[str] = Field(description="Warnings about the learner's parameters.")

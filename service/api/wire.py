@@ -171,6 +171,7 @@ def session(found: Inspected) -> Json:
         "template": found.definition.template,
         "labels": list(found.labels) or None,
         "fields": None if preparation is None else _fields(preparation),
+        "hashed": preparation.fields.hashed if preparation is not None and preparation.fields.is_wide else None,
         "dim": found.dim,
         "warming_up": found.is_warming_up,
         "cautions": [] if spec is None else list(parse_spec(spec)[2].cautions),

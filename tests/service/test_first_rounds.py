@@ -59,7 +59,9 @@ async def test_a_first_record_of_very_many_names(memory: Api) -> None:
     await memory.call("POST", "/sessions", {"name": "s"}, status=201)
     for i in range(9):
         await memory.update(1.0, x={f"{i}-{j}": 1.0 for j in range(12_000)})
-    assert (await memory.inspect())["dim"] == 256
+    told = await memory.inspect()
+    assert (told["dim"], told["hashed"], told["fields"]) == (256, 256, [])
+    assert "All names are hashed into 256 columns." in (await memory.http.get("/sessions/s/page")).text
 
 
 STEEP = {"kind": "kernel-ridge", "config": {"kernel": {"kind": "polynomial", "degree": 8}}}
