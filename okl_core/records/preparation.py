@@ -28,6 +28,8 @@ class Preparation:
     fields: Fields
     scaling: Scaling | None = None
     extension: Extension = field(default_factory=Extension)
+    _encoded: tuple[Raw, F64] | None = field(default=None, init=False, compare=False, repr=False)
+    """The input of the last `vector`, unscaled, until another is seen: mostly it is the next one seen."""
 
     @classmethod
     def found(cls, fields: Fields, raws: Sequence[Raw], radius: float | None) -> Preparation:
@@ -47,12 +49,17 @@ class Preparation:
     def vector(self, raw: Raw) -> F64:
         """The vector of an input, shape (d,)."""
         v = self._unscaled(raw)
-        return v if self.scaling is None else self.scaling(v)
+        if self.scaling is None:
+            return v
+        self._encoded = raw, v
+        return self.scaling(v)
 
     def see(self, raw: Raw) -> None:
         """Learn from an input whose round is over."""
+        encoded, self._encoded = self._encoded, None
         if self.scaling is not None and self.scaling.bends:
-            self.scaling = self.scaling.seen(self._unscaled(raw))
+            v = encoded[1] if encoded is not None and encoded[0] is raw else self._unscaled(raw)
+            self.scaling = self.scaling.seen(v)
         if self.fields.spare:
             self.extension.count(self.fields, raw)
 

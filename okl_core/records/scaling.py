@@ -147,11 +147,11 @@ class Scaling:
 
     def seen(self, v: F64) -> Scaling:
         """The scaling after a round with the unscaled vector v, shape (d,), which may set or contradict spans."""
-        columns = np.flatnonzero(self._concerns(v)).tolist()
-        if not columns:
+        concerned = self._concerns(v)
+        if not np.count_nonzero(concerned):  # as in most rounds; `any` takes ten times as long
             return self
         low, span, trials, strays = self.low.copy(), self.span.copy(), dict(self.trials), dict(self.strays)
-        for j in columns:
+        for j in np.flatnonzero(concerned).tolist():
             value = v.item(j)
             if span[j] == 0.0 or j in trials:
                 low[j], span[j], trial = _tried(value, low.item(j), span.item(j), trials.pop(j, None))

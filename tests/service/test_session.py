@@ -360,7 +360,8 @@ def test_a_half_life_that_is_learned_is_judged_as_the_pool_that_plays(kind: str,
     assert known.task is not None
     assert waiting.task.waits
     assert not known.task.waits
-    assert waiting.task.judge == known.task.judge
+    judge, other = waiting.task.judge, known.task.judge
+    assert (judge.loss, judge.truths, judge.probability(0.3)) == (other.loss, other.truths, other.probability(0.3))
     assert waiting.initial_bytes(10) == known.initial_bytes(10)
     for row in range(30):
         waiting.learn(waiting.play(waiting.read_input(X[row].tolist()), *waiting.reckoned(float(Y[row]))))
