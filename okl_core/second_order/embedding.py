@@ -170,7 +170,16 @@ class Embedding(NamedTuple):
             is_kept = rng.bernoulli(chosen.kors.probability(leverage.tau))
         else:
             is_kept = rng.decide(self.is_far(outside, kappa))
-        return Growth(leverage, outside, rng.decide(outside > self.independent * kappa)) if is_kept else None
+        return Growth(leverage, *self.coordinate_of(outside, kappa, rng)) if is_kept else None
+
+    def coordinate_of(self, outside: float, kappa: float, rng: RoundRng) -> tuple[float, bool]:
+        """Return e of a point that joins, and whether it adds a coordinate.
+
+        A replay with other arithmetic follows the recorded outcome, and then needs an e with which that is possible.
+        """
+        least = self.independent * kappa
+        is_independent = rng.decide(outside > least)
+        return max(outside, least) if is_independent else outside, is_independent
 
     def grow(self, state: EmbeddingState, x: F64, phi: F64, growth: Growth) -> None:
         """Add a chosen point: O(|I|)."""
@@ -277,8 +286,7 @@ class EmbeddingBlock:
         # Recomputed in the order of operations of a single round: all later coordinates depend on these bits, and if K_II is
         # nearly singular, other bits would give other coordinates.
         phi = embedding.coordinates(self._grown, embedding.kernel.row(self._grown.points, x))
-        outside = lost(kappa, phi)
-        is_independent = rng.decide(outside > embedding.independent * kappa)
+        outside, is_independent = embedding.coordinate_of(lost(kappa, phi), kappa, rng)
         extend(self._grown, x, phi, outside, is_independent)
         coordinate = np.zeros(len(self._X))
         if is_independent:
