@@ -137,6 +137,9 @@ class Certain(Sleepy):
     kind: ClassVar[str] = "certain"
     dims: ClassVar[int | None] = 2
 
+    def gives_probabilities(self, config: Any) -> bool:
+        return True
+
     def predict(self, config: Any, state: Any, x: F64) -> Forecast:
         return Forecast(0.0, math.nan if x[1] == 2.0 else float(x[0]))
 

@@ -103,12 +103,10 @@ def patterns_in(document: Any) -> set[str]:
 async def test_what_a_pattern_requires_is_told_in_words(memory: Api) -> None:
     assert patterns_in(openapi()) == REQUIRED.keys()
     await memory.create(MEAN)
-    tagged = {"headers": {"If-Match": "tag"}}
     for problem, path, body, more, words in (
         ("invalid-request", "/sessions/s/predict", {"x": [1.0], "id": "a b"}, {}, "without spaces"),
         ("invalid-request", "/sessions/s/predict", {"x": [1.0], "id": "."}, {}, "and not be `.` or `..`"),
         ("invalid-name", "/sessions/a b/predict", {"x": [1.0]}, {}, "start with a letter or a digit"),
-        ("invalid-request", "/sessions/s/rounds", {"x": [[1.0]], "y": [1.0]}, tagged, "must be an `ETag`"),
     ):
         assert words in (await memory.refused(problem, "POST", path, body, **more))["detail"]
 

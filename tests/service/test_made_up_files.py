@@ -69,22 +69,24 @@ async def lived(api: Api, rounds: int = 35) -> None:
 
 @pytest.mark.each
 @pytest.mark.parametrize("kind", KINDS, ids=range(len(KINDS)))
-async def test_whatever_a_session_has_is_imported(api: Api, tmp_path: Path, kind: dict[str, Any]) -> None:
-    await api.create(**kind, snapshot_every=20)
-    await feed(api, 0, 45, is_named=is_named(kind))
-    await api.predict([1.0] * 10, id="waits")
-    await api.call("POST", "/sessions/s/checkpoints", {"name": "kept"}, status=201)
-    if kind.get("reservoir"):
-        other, path, body = "frozen", "freeze", {"name": "frozen"}
-    else:
-        other, path, body = "s~c", "challengers", {"name": "c", "learner": {"kind": "kernel-ridge"}}
-    await api.call("POST", f"/sessions/s/{path}", body, status=201)
+async def test_whatever_a_session_has_is_imported(store: Store, tmp_path: Path, kind: dict[str, Any]) -> None:
+    async with serving_on(store) as api:
+        await api.create(**kind, snapshot_every=20)
+        await feed(api, 0, 45, is_named=is_named(kind))
+        await api.predict([1.0] * 10, id="waits")
+        await api.call("POST", "/sessions/s/checkpoints", {"name": "kept"}, status=201)
+        if kind.get("reservoir"):
+            other, path, body = "frozen", "freeze", {"name": "frozen"}
+        else:
+            other, path, body = "s~c", "challengers", {"name": "c", "learner": {"kind": "kernel-ridge"}}
+        await api.call("POST", f"/sessions/s/{path}", body, status=201)
+    # What a worker writes of a session now and then would make it another one.
     for name in ("s", other):
-        parts = await exported(api.store, tmp_path / "good", name)
-        before = await told(api.store, name)
-        await api.store.delete(name)
-        assert (await imported(api.store, parts, tmp_path / "again")).trouble is None
-        assert await told(api.store, name) == before
+        parts = await exported(store, tmp_path / "good", name)
+        before = await told(store, name)
+        await store.delete(name)
+        assert (await imported(store, parts, tmp_path / "again")).trouble is None
+        assert await told(store, name) == before
 
 
 def of(parts: Parts, kind: type[Any], place: int = 0) -> int:
