@@ -203,8 +203,7 @@ class AioliRule(NamedTuple):
         return self._replace(weight=weight)
 
     def after(self, totals: AioliTotals) -> Self:
-        hedge = totals.hedge
-        return self if hedge == 1.0 else self._replace(hedge=hedge)
+        return self if totals.squares <= totals.rounds else self._replace(hedge=totals.hedge)
 
     def along(self, totals: AioliTotals, weights: F64 | None) -> Iterator[Self]:
         if weights is None:

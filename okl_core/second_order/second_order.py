@@ -27,12 +27,12 @@ class SecondOrderState(LearnerState, Generic[S, T]):
 
 
 @dataclass(slots=True)
-class SecondOrderRound(Round, Generic[P]):
+class SecondOrderRound(Round, Generic[P, T]):
     turn: P
-    weight: float
+    rule: Rule[T]
 
 
-class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Generic[C, S, P, T]):
+class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P, T]], Generic[C, S, P, T]):
     """The base of all second-order learners. Subclasses are final and only define their space and their rule."""
 
     state_type: ClassVar[type[LearnerState]] = SecondOrderState
@@ -53,12 +53,6 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
             # Stored like a cached property: in the instance's dict, without becoming a field.
             parts = vars(config)[self.kind] = self.space(config), self.rule(config)
         return parts
-
-    def _parts_at(self, config: C, state: SecondOrderState[S, T], weight: float) -> tuple[Space[S, P], Rule[T]]:
-        """Return the space, and the rule of the next round, which has this weight."""
-        space, rule = self.parts(config)
-        rule = rule.after(state.totals)
-        return space, rule if weight == 1.0 else rule.weighted(weight)
 
     def loss(self, config: C) -> Loss:
         return self.rule(config).loss
@@ -82,22 +76,25 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
         value = rule.after(state.totals).value(m, q)
         return Forecast(value, rule.loss.probability(value))
 
-    def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P]:
+    def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P, T]:
         return self.play_weighted(config, state, x, y, 1.0, rng)
 
     def play_weighted(
         self, config: C, state: SecondOrderState[S, T], x: F64, y: float, weight: float, rng: RoundRng
-    ) -> SecondOrderRound[P]:
-        (space, rule), t = self._parts_at(config, state, weight), state.t + 1
+    ) -> SecondOrderRound[P, T]:
+        (space, rule), t = self.parts(config), state.t + 1
+        rule = rule.after(state.totals)
+        if weight != 1.0:
+            rule = rule.weighted(weight)
         played = space.play(state.space, t, x, y, rule, rng)
         value = played.decision.value
         forecast = Forecast(value, rule.loss.probability(value))
-        return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played, weight)
+        return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played, rule)
 
-    def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P]) -> None:
-        (space, rule), turn = self._parts_at(config, state, played.weight), played.turn
-        space.absorb(state.space, played.t, played.x, turn)
-        rule.add(state.totals, played.loss, turn.moments.q, turn.decision)
+    def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P, T]) -> None:
+        turn = played.turn
+        self.parts(config)[0].absorb(state.space, played.t, played.x, turn)
+        played.rule.add(state.totals, played.loss, turn.moments.q, turn.decision)
         state.t += 1
 
     def run(self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rng: RoundRng) -> BlockInfo:
