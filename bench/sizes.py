@@ -184,6 +184,7 @@ def draw(path: Path, found: Mapping[str, tuple[Sequence[int], Sequence[Curve]]])
                 ax.plot(sizes, curve.ratios, color=colour)
                 ends.append((curve.ratios[-1], Line(curve.name, curve.name, colour)))
             finish(ax, ends, f"time, over that of the smallest: {what}")
+            ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
         save(figure, path)
 
 
