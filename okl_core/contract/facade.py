@@ -32,7 +32,7 @@ from okl_core.errors import (
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
 
 DIM, LAGS = "dim", "lags"
-"""Name of the array that `state` adds to those of the learner if there are lags."""
+"""Names of the arrays that `state` adds to those of the learner: the number of inputs, and the lags if there are any."""
 
 REPLAY_TOLERANCE = 1e-9
 """Largest difference between a replayed and a recorded forecast, relative to max(1, |value|)."""

@@ -234,9 +234,8 @@ class AioliRule(NamedTuple):
         rho_delta = 0.0
         if w > 0.0:
             # y p / sqrt(w) - sqrt(w) (m - a), where m - a = h q tanh(a / 2) and p / sqrt(w) = sqrt(kappa p / (1 - p)).
-            rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * self.hedge * q * math.tanh(
-                0.5 * a
-            )
+            off = self.hedge * q * math.tanh(0.5 * a)
+            rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * off
         return Decision(a, w, w * a + y * p, rho_delta, -y * p).times(self.weight)
 
     def totals(self) -> AioliTotals:
