@@ -139,21 +139,15 @@ def improper_value(m: float, q: float) -> float:
 @final
 @dataclass(slots=True)
 class AioliTotals(Totals):
-    """The running sums of the regret bound and of omega^2, and the number of rounds."""
+    """The running sums of the regret bound, and of omega^2."""
 
     bound: float
     squares: float
-    rounds: int
-
-    @property
-    def hedge(self) -> float:
-        """h of the next round."""
-        return hedge_after(self.squares, self.rounds)
 
 
-def hedge_after(squares: float, rounds: int) -> float:
-    """Return h from the sum of omega^2 over so many rounds: the root mean square of omega, at least 1."""
-    return math.sqrt(squares / rounds) if squares > rounds else 1.0
+def hedge_after(squares: float, t: int) -> float:
+    """Return h from the sum of omega^2 over t rounds: the root mean square of omega, at least 1."""
+    return math.sqrt(squares / t) if squares > t else 1.0
 
 
 @final
@@ -202,20 +196,17 @@ class AioliRule(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
-    def after(self, totals: AioliTotals) -> Self:
-        return self if totals.squares <= totals.rounds else self._replace(hedge=totals.hedge)
+    def after(self, totals: AioliTotals, t: int) -> Self:
+        return self if totals.squares <= t else self._replace(hedge=hedge_after(totals.squares, t))
 
-    def along(self, totals: AioliTotals, weights: F64 | None) -> Iterator[Self]:
-        if weights is None:
-            if totals.hedge == 1.0:
-                # Rounds of weight 1 leave it so.
-                return repeat(self)
-            return self._along(totals, repeat(1.0))
-        return self._along(totals, weights.tolist())
+    def along(self, totals: AioliTotals, t: int, weights: F64 | None) -> Iterator[Self]:
+        if weights is not None:
+            return self._along(totals.squares, t, weights.tolist())
+        # Rounds of weight 1 leave a hedge of 1 as it is.
+        return repeat(self) if totals.squares <= t else self._along(totals.squares, t, repeat(1.0))
 
-    def _along(self, totals: AioliTotals, weights: Iterable[float]) -> Iterator[Self]:
-        squares = totals.squares
-        for rounds, weight in enumerate(weights, totals.rounds):
+    def _along(self, squares: float, t: int, weights: Iterable[float]) -> Iterator[Self]:
+        for rounds, weight in enumerate(weights, t):
             yield self._replace(weight=weight, hedge=hedge_after(squares, rounds))
             squares += weight * weight
 
@@ -239,14 +230,13 @@ class AioliRule(NamedTuple):
         return Decision(a, w, w * a + y * p, rho_delta, -y * p).times(self.weight)
 
     def totals(self) -> AioliTotals:
-        return AioliTotals(0.0, 0.0, 0.0, 0)
+        return AioliTotals(0.0, 0.0, 0.0)
 
     def add(self, totals: AioliTotals, loss: float, q: float, decision: Decision) -> None:
         p, omega, h = abs(decision.g), self.weight, self.hedge
         totals.loss += omega * loss
         totals.bound += omega * (h * p * (1.0 - p) + max(0.5 * omega - h, 0.0) * p * p) * q / (1.0 + decision.w * q)
         totals.squares += omega * omega
-        totals.rounds += 1
 
     def describe(self, totals: AioliTotals, log_det: float) -> dict[str, float]:
         return {"bound": totals.bound}

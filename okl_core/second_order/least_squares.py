@@ -84,10 +84,10 @@ class LeastSquares(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
-    def after(self, totals: LeastSquaresTotals) -> Self:
+    def after(self, totals: LeastSquaresTotals, t: int) -> Self:
         return self
 
-    def along(self, totals: LeastSquaresTotals, weights: F64 | None) -> Iterator[Self]:
+    def along(self, totals: LeastSquaresTotals, t: int, weights: F64 | None) -> Iterator[Self]:
         return each_weighted(self, weights)
 
     def value(self, m: float, q: float) -> float:

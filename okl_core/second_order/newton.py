@@ -144,10 +144,10 @@ class NewtonRule(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
-    def after(self, totals: NewtonTotals) -> Self:
+    def after(self, totals: NewtonTotals, t: int) -> Self:
         return self
 
-    def along(self, totals: NewtonTotals, weights: F64 | None) -> Iterator[Self]:
+    def along(self, totals: NewtonTotals, t: int, weights: F64 | None) -> Iterator[Self]:
         return each_weighted(self, weights)
 
     def at(self, issued: float) -> Self:

@@ -73,7 +73,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P, T]], Ge
     def predict(self, config: C, state: SecondOrderState[S, T], x: F64) -> Forecast:
         space, rule = self.parts(config)
         m, q, _ = space.moments(state.space, state.t + 1, x, rule.needs_variance)
-        value = rule.after(state.totals).value(m, q)
+        value = rule.after(state.totals, state.t).value(m, q)
         return Forecast(value, rule.loss.probability(value))
 
     def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P, T]:
@@ -83,7 +83,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P, T]], Ge
         self, config: C, state: SecondOrderState[S, T], x: F64, y: float, weight: float, rng: RoundRng
     ) -> SecondOrderRound[P, T]:
         (space, rule), t = self.parts(config), state.t + 1
-        rule = rule.after(state.totals)
+        rule = rule.after(state.totals, state.t)
         if weight != 1.0:
             rule = rule.weighted(weight)
         played = space.play(state.space, t, x, y, rule, rng)
@@ -109,7 +109,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P, T]], Ge
         self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, weights: F64 | None, rng: RoundRng
     ) -> BlockInfo:
         space, rule = self.parts(config)
-        loss, rules = rule.loss, rule.along(state.totals, weights)
+        loss, rules = rule.loss, rule.along(state.totals, state.t, weights)
         values, losses = np.empty(len(y)), np.empty(len(y))
         start = 0
         while start < len(y):

@@ -85,12 +85,12 @@ class Rule(Protocol[T]):
         """Return the same rule for a round of this weight."""
         ...
 
-    def after(self, totals: T) -> Self:
-        """Return the rule of the next round, which may depend on the weights so far."""
+    def after(self, totals: T, t: int) -> Self:
+        """Return the rule of round t + 1, which may depend on the weights of the t rounds so far."""
         ...
 
-    def along(self, totals: T, weights: F64 | None) -> Iterator[Self]:
-        """Yield the rules of the next rounds, whose weights, shape (n,), are 1 by default. It may yield more than n."""
+    def along(self, totals: T, t: int, weights: F64 | None) -> Iterator[Self]:
+        """Yield the rules of the rounds after t, whose weights, shape (n,), are 1 by default. It may yield more than n."""
         ...
 
     @property
