@@ -76,6 +76,8 @@ def of_one_type(values: Sequence[Any]) -> list[Any]:
 def _kinds(values: Sequence[Any]) -> set[type]:
     kinds = set(map(type, values)) - {type(None)}
     nested = kinds & {list, tuple}
+    if not nested:
+        return kinds
     return (kinds - nested).union(*(_kinds(value) for value in values if type(value) in nested))
 
 

@@ -38,6 +38,7 @@ _LINES = tuple(
     for lam, weight in zip(LAMBDAS, WEIGHTS, strict=True)
 )
 """For each k: ln(1 / w) / lambda, 1 / lambda, and the slope psi / lambda."""
+_ROWS: F64 = np.array(_LINES)
 
 
 def boundary(v: float, alpha: float, c: float = 1.0) -> float:
@@ -54,6 +55,9 @@ def boundary(v: float, alpha: float, c: float = 1.0) -> float:
 
 def boundaries(v: F64, alpha: F64 | float, c: float = 1.0) -> F64:
     """u(v) of arrays that broadcast together; equals `boundary` elementwise, up to rounding."""
-    offset, inverse, slope = np.array(_LINES).T
     log, scaled = -np.log(np.asarray(alpha, dtype=np.float64)), np.asarray(v, dtype=np.float64) / (c * c)
+    # The line that is least has a larger k the larger v is, and the smaller the logarithm.
+    first = (_ROWS @ (1.0, log.max(initial=0.0), scaled.min(initial=math.inf))).argmin()
+    last = (_ROWS @ (1.0, log.min(initial=math.inf), scaled.max(initial=0.0))).argmin()
+    offset, inverse, slope = _ROWS[first : last + 1].T
     return c * (offset + log[..., None] * inverse + slope * scaled[..., None]).min(axis=-1)

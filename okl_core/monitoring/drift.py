@@ -51,8 +51,10 @@ STAKES = tuple(0.9 * 2.0**-k for k in range(8))
 _STAKES: F64 = np.array(STAKES)[:, None]
 BLOCK, EVERY = 4, 8
 """Rounds per bet, and rounds between two updates of the bound U; the latter is a multiple of the former."""
-FEW, AT_ONCE = 64, 1024
-"""Fewest and most rounds settled together; 0.1 to the power of the most blocks does not underflow."""
+FEW, AT_ONCE = 64, 8192
+"""Fewest and most rounds settled together."""
+BLOCKS = 256
+"""Most blocks whose factors are multiplied together; 0.1 to this power does not underflow."""
 TIMES, UNCOUNTED = 16.0, 32
 """Squared errors are cut at TIMES the mean of the segment's first UNCOUNTED ones, which are not counted."""
 
@@ -99,19 +101,27 @@ class Wealth:
         return wealth
 
     def bet_rows(self, gains: F64, starts: F64, befores: F64) -> F64:
-        """Settle 1 to 256 blocks in order, with arguments of shape (n,) each; equals `bet` of each, up to rounding.
+        """Settle n blocks in order, n > 0, with arguments of shape (n,) each; equals `bet` of each, up to rounding."""
+        slices = [slice(first, first + BLOCKS) for first in range(0, len(gains), BLOCKS)]
+        return np.concatenate([self._bet_rows(gains[one], starts[one], befores[one]) for one in slices])
+
+    def _bet_rows(self, gains: F64, starts: F64, befores: F64) -> F64:
+        """Settle 1 to BLOCKS blocks.
 
         With P_j the product of the first j factors, E_j = P_j (E_0 + sum_{i <= j} w_i / P_{i-1}).
         """
         # j as a float has the exponent 1 + floor(log2 j).
-        b = np.frexp(starts // BLOCK + 1.0)[1] - 1
-        parts = np.tile(1.0 / np.ldexp((b + 1.0) * (b + 2.0), b), (len(STAKES), 1))
+        b = np.frexp(starts / BLOCK + 1.0)[1] - 1
+        parts = np.empty((len(STAKES), len(gains) + 1))
         # Wealth overflows only long after the alarm.
         with np.errstate(over="ignore"):
             grown = np.multiply.accumulate(1.0 + _STAKES * gains, axis=1)
-            parts[:, 1:] /= grown[:, :-1]
-            totals = grown * (np.array(self.total)[:, None] + np.add.accumulate(parts, axis=1))
-            bests = np.maximum.accumulate(np.hstack((np.array(self.best)[:, None], parts)), axis=1)
+            parts[:, 1:] = 1.0 / np.ldexp((b + 1.0) * (b + 2.0), b)
+            parts[:, 2:] /= grown[:, :-1]
+            parts[:, 0] = self.total
+            totals = grown * np.add.accumulate(parts, axis=1)[:, 1:]
+            parts[:, 0] = self.best
+            bests = np.maximum.accumulate(parts, axis=1)
             self.total, self.best = totals[:, -1].tolist(), (grown[:, -1] * bests[:, -1]).tolist()
         is_better = bests[:, 1:] > bests[:, :-1]
         last = len(gains) - 1 - is_better[:, ::-1].argmax(axis=1)

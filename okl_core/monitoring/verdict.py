@@ -131,7 +131,8 @@ class Verdict(StatePart):
             raise InputError("an error is out of range; errors of classes are in [0, 1], of numbers at least 0", "y")
         if not self.is_of_numbers:
             wrong = (issued != truths[:, None]).astype(np.float64)
-            self._count_rows(own_errors, wrong, np.ones((2, 1)))
+            # At most 1, the errors are not cut.
+            self._count_rows(own_errors, wrong, wrong.T - own_errors)
             self.seen += len(truths)
             return
         with np.errstate(over="ignore"):
@@ -142,7 +143,8 @@ class Verdict(StatePart):
             scales[0, i], scales[1, i] = self.scale_of_first, self.scale_of_second
             self._fade(first, second)
         counted = slice(skipped, None)
-        self._count_rows(np.minimum(own_errors[counted], LARGEST), squares[counted], TIMES * scales[:, counted])
+        own, squares, scales = np.minimum(own_errors[counted], LARGEST), squares[counted], TIMES * scales[:, counted]
+        self._count_rows(own, squares, cuts(squares.T, scales) - cuts(own, scales))
 
     def told(self) -> Judgement:
         """The current result."""
@@ -161,14 +163,13 @@ class Verdict(StatePart):
         self.first += first
         self.second += second
 
-    def _count_rows(self, own: F64, rivals: F64, scales: F64) -> None:
-        """Count n rounds: own errors, shape (n,), errors of both rivals, shape (n, 2), and cuts, shape (2, n)."""
-        (first, second), (c, c_of_second) = rivals.T, scales
-        self.against_first.run(cuts(first, c) - cuts(own, c))
-        self.against_second.run(cuts(second, c_of_second) - cuts(own, c_of_second))
+    def _count_rows(self, own: F64, rivals: F64, gains: F64) -> None:
+        """Count n rounds: own errors, shape (n,), errors of both rivals, shape (n, 2), and what was gained, shape (2, n)."""
+        self.against_first.run(gains[0])
+        self.against_second.run(gains[1])
         self.own = running(self.own, own).item(-1)
-        self.first = running(self.first, first).item(-1)
-        self.second = running(self.second, second).item(-1)
+        self.first = running(self.first, rivals[:, 0]).item(-1)
+        self.second = running(self.second, rivals[:, 1]).item(-1)
 
     def _fade(self, first: float, second: float) -> None:
         self.seen += 1

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from pydantic_core import from_json, to_json
 
 from okl.errors import IdConflict, PredictionExpired, StateCorrupt
 from okl_core.records.record import Raws, to_bytes
+from okl_core.types import F64
 
 from ..store.base import Applied
 from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
@@ -30,20 +32,25 @@ def digest_of_inputs(raws: Raws) -> str:
     return digest(encode_inputs(raws))
 
 
-def _truths(ys: Sequence[Scalar]) -> Scalar | str:
+def _truths(ys: Sequence[Scalar] | F64) -> Scalar | str:
     """The truth in the client's terms, 1 and 1.0 being equal; a digest of several truths."""
-    plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in ys]
+    if isinstance(ys, np.ndarray):
+        plain: list[Scalar] = ys.tolist()
+    else:
+        plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in ys]
     return plain[0] if len(plain) == 1 else digest(to_json(plain))
 
 
-def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, ys: Sequence[Scalar]) -> bytes:
+def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, ys: Sequence[Scalar] | F64) -> bytes:
     """Encode the answer to a round or a block: enough to repeat it, and to recognise the request."""
     known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
     request = {"x": digest_of_inputs(raws), "y": _truths(ys)}
-    document = to_json(known | (told.columns.told() if isinstance(told, RoundsPlayed) else {}) | request)
-    if len(document) > REMEMBERED_BYTES:
-        document = to_json(known | request)
-    return encode_answer(identity, id, document)
+    short = to_json(known | request)
+    # A forecast takes a byte at least.
+    if isinstance(told, RoundsPlayed) and told.rounds <= REMEMBERED_BYTES:
+        document = to_json(known | told.columns.told() | request)
+        short = document if len(document) <= REMEMBERED_BYTES else short
+    return encode_answer(identity, id, short)
 
 
 def told_again(
@@ -52,7 +59,7 @@ def told_again(
     identity: bytes,
     applied: Applied,
     raws: Raws | None,
-    ys: Sequence[Scalar],
+    ys: Sequence[Scalar] | F64,
     *,
     has_grown: bool = False,
 ) -> Updated | RoundsPlayed:

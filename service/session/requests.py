@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from okl.errors import InvalidInput, ServiceError
 from okl_core.records.record import Raw, Raws
 from okl_core.types import F64
@@ -87,7 +90,7 @@ class Batch:
     """
 
     x: Sequence[Input] | F64
-    y: Sequence[Scalar]
+    y: Sequence[Scalar] | F64
     id: str | None = None
     at: At = None
     place: BodyPlace | None = None
@@ -177,20 +180,39 @@ class Updated(NamedTuple):
     is_duplicate: bool = False
 
 
+class Labels(NamedTuple):
+    """n labels by their places among the session's, shape (n,)."""
+
+    names: Sequence[Scalar]
+    places: NDArray[np.intp]
+
+    def tolist(self) -> list[Scalar]:
+        names = np.empty(len(self.names), dtype=object)
+        names[:] = self.names
+        return names[self.places].tolist()
+
+
 class Columns(NamedTuple):
     """Forecasts in the session's labels or units, one entry per round; None for columns that the session does not have."""
 
-    scores: Sequence[float | None] | None = None
-    labels: Sequence[Scalar | None] | None = None
-    probabilities: Sequence[float | Sequence[float] | None] | None = None
-    values: Sequence[float | None] | None = None
+    scores: Sequence[float | None] | F64 | None = None
+    labels: Sequence[Scalar | None] | Labels | None = None
+    probabilities: Sequence[float | Sequence[float] | None] | F64 | None = None
+    values: Sequence[float | None] | F64 | None = None
     lows: Sequence[float | None] | None = None
     highs: Sequence[float | None] | None = None
     sets: Sequence[Sequence[Scalar]] | None = None
 
-    def told(self) -> dict[str, Sequence[Any]]:
+    def present(self) -> dict[str, Sequence[Any] | F64 | Labels]:
         """The columns that are present, by name."""
         return {name: column for name, column in self._asdict().items() if column is not None}
+
+    def told(self) -> dict[str, Sequence[Any]]:
+        """The columns that are present, by name, as lists."""
+        return {
+            name: column.tolist() if isinstance(column, np.ndarray | Labels) else column
+            for name, column in self.present().items()
+        }
 
 
 class RoundsPlayed(NamedTuple):

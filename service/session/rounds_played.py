@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+
+import numpy as np
 
 from .coverage import answer_to
 from .played import Forecasts, Ran
-from .requests import Columns, RoundsPlayed
+from .requests import Columns, Labels, RoundsPlayed
 from .scorecard import forecasts_of
 from .session import Session
 from .task import Task
@@ -17,8 +18,8 @@ from .task import Task
 def rounds_played(session: Session, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
     """The totals, and the forecasts in the task's labels or units."""
     parts = [_columns(task, part) for part in ran.forecasts]
-    told = parts[0] if len(parts) == 1 else Columns(*map(_joined, zip(*parts, strict=True)))
-    if told.probabilities is not None and None in told.probabilities:
+    told = parts[0] if len(parts) == 1 else _joined(parts)
+    if isinstance(told.probabilities, list) and None in told.probabilities:
         told = told._replace(probabilities=None)
     return RoundsPlayed(
         session=session.definition.name,
@@ -36,13 +37,12 @@ def _columns(task: Task, given: Forecasts) -> Columns:
     if given.thresholds is not None or len(given.values) == 1:
         return _one_by_one(task, given)
     if not truths.is_classifier:
-        return Columns(values=truths.from_learner_rows(given.values).tolist())
-    known = None if given.probabilities is None else given.probabilities.tolist()
+        return Columns(values=truths.from_learner_rows(given.values))
     if truths.has_classes and given.probabilities is not None:
-        places = given.probabilities.argmax(axis=1).tolist()
-        return Columns(labels=[truths.names[place] for place in places], probabilities=known)
-    labels = [truths.names[is_second] for is_second in (given.values >= 0.0).tolist()]
-    return Columns(scores=given.values.tolist(), labels=labels, probabilities=known)
+        places = given.probabilities.argmax(axis=1)
+        return Columns(labels=Labels(truths.names, places), probabilities=given.probabilities.tolist())
+    places = (given.values >= 0.0).astype(np.intp)
+    return Columns(scores=given.values, labels=Labels(truths.names, places), probabilities=given.probabilities)
 
 
 def _one_by_one(task: Task, given: Forecasts) -> Columns:
@@ -67,5 +67,8 @@ def _one_by_one(task: Task, given: Forecasts) -> Columns:
     )
 
 
-def _joined(columns: Sequence[Sequence[Any] | None]) -> Sequence[Any] | None:
-    return None if None in columns else list(chain.from_iterable(column for column in columns if column is not None))
+def _joined(parts: Sequence[Columns]) -> Columns:
+    """The columns that all parts have."""
+    told = [part.told() for part in parts]
+    common = [name for name in told[0] if all(name in one for one in told)]
+    return Columns(**{name: list(chain.from_iterable(one[name] for one in told)) for name in common})

@@ -124,7 +124,7 @@ class Session:
             self._maker.check_size(raw, self.fields or fields)
         return raw
 
-    def read_rows(self, xs: Sequence[Input] | F64, ys: Sequence[Scalar]) -> tuple[F64, F64] | None:
+    def read_rows(self, xs: Sequence[Input] | F64, ys: Sequence[Scalar] | F64) -> tuple[F64, F64] | None:
         """Inputs, shape (n, d), and truths in the learner's terms, shape (n,), of n ordinary rounds.
 
         None if any needs to be read by itself: it brings something new, or is wrong.

@@ -37,7 +37,7 @@ def pack(session: Session, position: str) -> bytes:
         arrays |= prefixed("learner", session.learner.state())
     if session.warmup is not None:
         arrays |= prefixed("warm", _warm(session.warmup))
-    arrays["history"], layout = _joined(session.history.pack())
+    arrays |= prefixed("history", session.history.pack())
     if session.coverage is not None:
         arrays |= prefixed("coverage", session.coverage.pack())
     following = None
@@ -54,7 +54,6 @@ def pack(session: Session, position: str) -> bytes:
         "spec": None if spec is None else spec.model_dump(mode="json"),
         "fields": None if session.fields is None else fields_told(session.fields),
         "prepared": None if preparation is None else told_of(preparation),
-        "history": layout,
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
     if following is not None:
@@ -73,7 +72,7 @@ def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
         session.card = Scorecard.unpack(part_of(arrays, "card"))
-        session.history = History.unpack(definition.alarm, _parted(arrays["history"], meta["history"]))
+        session.history = History.unpack(definition.alarm, part_of(arrays, "history"))
         if meta["task"] is not None:
             session.task = _task_of(session, meta["task"])
         session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])
@@ -143,18 +142,3 @@ def _restored(session: Session, task: Task, arrays: dict[str, Stored], most_byte
         return ReservoirLearner.restore(spec, arrays, width)
     learner = restore(spec, arrays, width)
     return learner if session.frozen is None else FrozenLearner(learner, session.frozen.rule)
-
-
-def _joined(arrays: dict[str, Stored]) -> tuple[Stored, Json]:
-    """Join many small arrays into one, and return their shapes: stored alone, each has 300 bytes of headers."""
-    layout = {name: list(array.shape) for name, array in arrays.items()}
-    return np.concatenate([array.ravel() for array in arrays.values()]), layout
-
-
-def _parted(joined: Stored, layout: Json) -> dict[str, Stored]:
-    """Undo `_joined`. Raises ValueError."""
-    ends = np.cumsum([math.prod(shape) for shape in layout.values()]).tolist()
-    if ends[-1] != len(joined):
-        raise ValueError(f"{len(joined)} numbers of a history that has {ends[-1]}")
-    parts = np.split(joined, ends[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(layout.items(), parts, strict=True)}

@@ -93,7 +93,7 @@ class Task:
             raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down", "y")
         return truth, self
 
-    def reckoned_rows(self, ys: Sequence[Scalar]) -> F64 | None:
+    def reckoned_rows(self, ys: Sequence[Scalar] | F64) -> F64 | None:
         """n ordinary truths in the learner's terms, shape (n,); None if any needs `reckoned`."""
         y = self.truths.to_learner_rows(ys)
         return None if y is None or (self.waits and np.abs(y).max(initial=0.0) > LARGEST_AUTO_TRUTH) else y

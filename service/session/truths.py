@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from okl_core.types import F64, REALS, Forecast, Interval, Target
 
 from .definition import Scalar
 from .inputs import invalid, listed
+
+EXACT: Final = 2**53
+"""Below it every integer is a float of its own."""
 
 
 class Answer(NamedTuple):
@@ -52,6 +55,8 @@ class Truths:
     """A classifier's labels, whether the session declared them or not."""
     _places: tuple[dict[Scalar, int], dict[Scalar, int]] = field(init=False, repr=False)
     """The index of each label: one dictionary for non-bools, one for bools, since True equals 1."""
+    _ordered: tuple[F64, F64] | None = field(init=False, repr=False, compare=False)
+    """Labels that are all numbers, in increasing order, and their indices."""
 
     def __post_init__(self) -> None:
         names = self.labels or ()
@@ -64,6 +69,12 @@ class Truths:
         for i, name in enumerate(names):
             places[isinstance(name, bool)][name] = i
         object.__setattr__(self, "_places", places)
+        numbers = [name for name in names if isinstance(name, int | float) and not isinstance(name, bool)]
+        ordered = None
+        if names and len(numbers) == len(names) and max(map(abs, numbers)) < EXACT:
+            order = np.argsort(numbers)
+            ordered = np.array(numbers, dtype=np.float64)[order], order.astype(np.float64)
+        object.__setattr__(self, "_ordered", ordered)
 
     @property
     def is_classifier(self) -> bool:
@@ -109,19 +120,14 @@ class Truths:
         start, end = self.ends
         return min(start + (y - low) / (high - low) * (end - start), end)
 
-    def to_learner_rows(self, ys: Sequence[Scalar]) -> F64 | None:
+    def to_learner_rows(self, ys: Sequence[Scalar] | F64) -> F64 | None:
         """As `to_learner`, for n truths, shape (n,); None if it would refuse any, or one is of an unusual type."""
+        y = _numbers(ys)
         if self.is_classifier:
-            # Checking each label for a bool takes four times as long.
-            has_bools = bool in set(map(type, ys))
-            places = [self.place(y) for y in ys] if has_bools else list(map(self._places[False].get, ys))
-            if None in places:
-                return None
-            classes = np.array(places, dtype=np.float64)
-            return classes if self.has_classes else 2.0 * classes - 1.0
-        if not set(map(type, ys)) <= {int, float}:
+            classes = self._classes(ys, y)
+            return classes if classes is None or self.has_classes else 2.0 * classes - 1.0
+        if y is None:
             return None
-        y = np.array(ys, dtype=np.float64)
         low, high = self.taken if self.y_range is None else self.y_range
         if not ((y >= low) & (y <= high)).all():
             return None
@@ -129,6 +135,18 @@ class Truths:
             return y
         start, end = self.ends
         return np.minimum(start + (y - low) / (high - low) * (end - start), end)
+
+    def _classes(self, ys: Sequence[Scalar] | F64, numbers: F64 | None) -> F64 | None:
+        """The indices of n labels; `numbers` are these labels if they are numbers."""
+        if numbers is not None and self._ordered is not None:
+            labels, indices = self._ordered
+            at = np.minimum(np.searchsorted(labels, numbers), len(labels) - 1)
+            return indices[at] if (labels[at] == numbers).all() else None
+        named: Sequence[Scalar] = ys.tolist() if isinstance(ys, np.ndarray) else ys
+        # Checking each label for a bool takes four times as long.
+        has_bools = bool in set(map(type, named))
+        places = [self.place(y) for y in named] if has_bools else list(map(self._places[False].get, named))
+        return None if None in places else np.array(places, dtype=np.float64)
 
     def place(self, y: Scalar) -> int | None:
         """The index of a label; None for another value."""
@@ -170,3 +188,9 @@ class Truths:
             second = probabilities[1] if len(probabilities) == 2 else None
             return Answer(label=self.names[forecast.label], probability=second, probabilities=probabilities)
         return Answer(score=forecast.value, label=self.label(forecast.value), probability=forecast.probability)
+
+
+def _numbers(ys: Sequence[Scalar] | F64) -> F64 | None:
+    if isinstance(ys, np.ndarray):
+        return ys
+    return np.array(ys, dtype=np.float64) if set(map(type, ys)) <= {int, float} else None

@@ -343,7 +343,8 @@ class Turn:
         raws: list[Raw] = []
         tasks: list[Task] = []
         y, fields = np.empty(len(batch.y)), self.session.fields
-        for i, (sent, truth) in enumerate(zip(batch.x, batch.y, strict=True)):
+        truths = batch.y.tolist() if isinstance(batch.y, np.ndarray) else batch.y
+        for i, (sent, truth) in enumerate(zip(batch.x, truths, strict=True)):
             try:
                 with of_rows(i, None):
                     raws.append(self._read(sent, fields))

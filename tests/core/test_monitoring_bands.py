@@ -75,13 +75,21 @@ def test_what_the_proof_needs() -> None:
         assert (np.exp(lam * x - psi * x * x) <= (1.0 + lam * x) * (1.0 + 1e-12)).all()
 
 
+SPREADS = st.lists(st.floats(0.0, 1e12), min_size=1, max_size=5)
+ALPHAS = st.lists(st.floats(1e-12, 0.5), min_size=1, max_size=3)
+
+
+@given(SPREADS, ALPHAS, st.floats(0.1, 10.0))
+def test_one_and_many_agree(spreads: list[float], alphas: list[float], c: float) -> None:
+    many = boundaries(np.array(spreads)[:, None], np.array(alphas), c)
+    assert many == pytest.approx(np.array([[boundary(v, alpha, c) for alpha in alphas] for v in spreads]), rel=1e-12)
+    assert boundaries(np.array([]), alphas[0], c).shape == (0,)
+
+
 @given(st.floats(0.0, 1e12), st.floats(1e-12, 0.5), st.floats(0.1, 10.0))
-def test_one_and_many_agree(v: float, alpha: float, c: float) -> None:
+def test_it_grows_with_v_and_falls_with_alpha(v: float, alpha: float, c: float) -> None:
     one = boundary(v, alpha, c)
-    assert one > 0.0
-    assert boundaries(np.array([v, 0.0]), alpha, c)[0] == pytest.approx(one, rel=1e-12)
-    assert boundaries(np.array([[v]]), np.array([alpha, 0.5]), c).shape == (1, 2)
-    assert one <= boundary(2.0 * v + 1.0, alpha, c)
+    assert 0.0 < one <= boundary(2.0 * v + 1.0, alpha, c)
     assert one <= boundary(v, alpha / 2.0, c)
 
 

@@ -35,7 +35,7 @@ def parts(rows: F64, cut_at: float) -> tuple[F64, F64]:
     return rows[:at], rows[at:]
 
 
-@given(SEEDS, CUTS, st.sampled_from([0, 5, 63, 64, 200, 1023, 1024, 1025, 4000]), st.booleans())
+@given(SEEDS, CUTS, st.sampled_from([0, 5, 63, 64, 200, 1023, 1024, 1025, 4000, 9000]), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_alarms(seed: int, cut_at: float, n: int, is_of_numbers: bool) -> None:
     rng = np.random.default_rng(seed)
