@@ -144,8 +144,8 @@ def to_bytes(arrays: Mapping[str, Stored], meta: Mapping[str, Any]) -> bytes:
     """Named arrays and JSON-able metadata as bytes."""
     numbers = {name: array for name, array in arrays.items() if array.dtype == np.float64}
     shapes = {name: list(array.shape) for name, array in numbers.items()}
-    document = json.dumps({"format": FORMAT_VERSION, "shapes": shapes, **meta}).encode()
-    members = {name: array for name, array in arrays.items() if name not in numbers}
+    document = json.dumps({**meta, "format": FORMAT_VERSION, "shapes": shapes}).encode()
+    members: dict[str, NDArray[Any]] = {name: array for name, array in arrays.items() if name not in numbers}
     members[META] = np.frombuffer(document, dtype=np.uint8)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from itertools import accumulate
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -84,14 +86,14 @@ async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGen
     try:
         async with aclosing(lines_of(receive, limits)) as parts:
             async for lines in parts:
-                together = size + sum(map(len, lines))
-                if len(taken) + len(lines) < rows and together < BLOCK_BYTES:
-                    taken += lines
-                    size = together
-                    continue
-                for line in lines:
-                    taken.append(line)
-                    size += len(line)
+                start = 0
+                while start < len(lines):
+                    some = lines[start : start + rows - len(taken)]
+                    sizes = list(accumulate(map(len, some), initial=size))
+                    # The line that makes the block large enough is its last.
+                    count = min(bisect_left(sizes, BLOCK_BYTES, lo=1), len(some))
+                    taken += some[:count]
+                    start, size = start + count, sizes[count]
                     if len(taken) == rows or size >= BLOCK_BYTES:
                         yield await _read(taken, before, limits)
                         before += len(taken)

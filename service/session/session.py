@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -292,7 +293,8 @@ class Session:
         if self.learner is None:
             return 0
         alike = len(raws) if self.warmup is None else self.warmup.rounds_before_a_stage(raws)
-        return next((i for i in range(alike) if tasks[i] is not self.task), alike)
+        # A task only grows, so the rounds that this one knows come first.
+        return bisect_left(tasks, True, hi=alike, key=lambda task: task is not self.task)
 
     def _run_block(
         self, raws: Raws, y: F64, moment: Moment, choices: bytes | None = None, promises: F64 | None = None

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+from redis.asyncio.connection import ConnectionPool
 
 from okl.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
 from service.store.base import (
@@ -26,6 +27,7 @@ from service.store.base import (
     open_store,
 )
 from service.store.redis import SWEPT_HERE
+from service.store.redis_connections import BATCH_BYTES, Lanes
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME, entry, outcomes_of, read
 from tests.redis_server import connect, wait_until
@@ -374,3 +376,13 @@ async def test_a_store_that_is_not_open_is_unavailable(redis_url: str) -> None:
         await store.ping()
         await store.close()
     await store.close()
+
+
+@pytest.mark.parametrize("size", [0, 100, BATCH_BYTES, BATCH_BYTES + 1, 1 << 20])
+async def test_a_call_of_any_size_arrives_as_it_is(redis_url: str, server: redis.Redis, size: int) -> None:
+    lanes = Lanes(ConnectionPool.from_url(redis_url), server="here")
+    await lanes.open()
+    data = b"\r\n$7\x00\xff" * size
+    assert await lanes.call(("RPUSH", "list", data[:size], "é", 7, 1.5, b""), is_write=True) == 5
+    await lanes.close()
+    assert server.lrange("list", 0, -1) == [data[:size], "é".encode(), b"7", b"1.5", b""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import tracemalloc
 import zipfile
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from okl_core import create, restore
-from okl_core.contract.state import DIGEST_BYTES, META, from_bytes, pack, to_bytes, unpack
+from okl_core.contract.state import DIGEST_BYTES, META, NUMBERS, from_bytes, pack, to_bytes, unpack
 from okl_core.errors import StateFormatError
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
@@ -145,8 +146,10 @@ def test_equal_states_have_equal_bytes() -> None:
 def test_bytes_are_a_plain_npz() -> None:
     blob = to_bytes(pack(everything()), {"kind": "mean"})
     with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
-        assert archive["t"] == 3.0
-        assert json.loads(archive[META].tobytes())["kind"] == "mean"
+        meta = json.loads(archive[META].tobytes())
+        assert meta["kind"] == "mean"
+        assert len(archive[NUMBERS]) == sum(math.prod(shape) for shape in meta["shapes"].values())
+        assert archive[NUMBERS][0] == 3.0 == pack(everything())[next(iter(meta["shapes"]))]
 
 
 def test_every_flipped_byte_is_refused() -> None:
@@ -189,6 +192,9 @@ def document(text: str) -> bytes:
     return npy(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
+NO_NUMBERS = {"__meta__.npy": document('{"format": 1, "shapes": {}}'), "__numbers__.npy": npy(np.empty(0))}
+
+
 @pytest.mark.parametrize(
     "members",
     [
@@ -198,11 +204,26 @@ def document(text: str) -> bytes:
         {"__meta__.npy": document("{")},
         {"__meta__.npy": document('{"format": 2}')},
         {"__meta__.npy": b""},
-        {"__meta__.npy": document('{"format": 1}'), "w.npy": npy(np.ones(3))[:-4]},
-        {"__meta__.npy": document('{"format": 1}'), "w.npy": npy(np.ones(3)).replace(b"(3,)", b"(3,(")},
-        {"__meta__.npy": document('{"format": 1}'), "w.npy": npy(np.array([{}]), allow_pickle=True)},
+        NO_NUMBERS | {"w.npy": npy(np.ones(3))[:-4]},
+        NO_NUMBERS | {"w.npy": npy(np.ones(3)).replace(b"(3,)", b"(3,(")},
+        NO_NUMBERS | {"w.npy": npy(np.array([{}]), allow_pickle=True)},
+        {"__meta__.npy": document('{"format": 1}'), "__numbers__.npy": npy(np.ones(3))},
+        {"__meta__.npy": NO_NUMBERS["__meta__.npy"]},
+        NO_NUMBERS | {"__numbers__.npy": npy(np.ones(1))},
+        NO_NUMBERS | {"__numbers__.npy": npy(np.ones((2, 0)))},
+        *(
+            {"__meta__.npy": document(f'{{"format": 1, "shapes": {shapes}}}'), "__numbers__.npy": npy(np.ones(3))}
+            for shapes in (
+                '{"a": [2]}',
+                '{"a": [4]}',
+                '{"a": [-3]}',
+                '{"a": [0.5]}',
+                '{"a": 3}',
+                f'{{"a": [{1 << 70}]}}',
+            )
+        ),
     ],
-    ids=range(9),
+    ids=range(19),
 )
 def test_archives_that_are_no_state_are_refused(members: dict[str, bytes]) -> None:
     with pytest.raises(StateFormatError):
@@ -215,7 +236,7 @@ def test_a_header_takes_no_memory_that_no_bytes_stand_for(descr: str) -> None:
     header = io.BytesIO()
     shape = (1 << 27, 3)
     np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-    blob = sealed({"__meta__.npy": document('{"format": 1}'), "w.npy": header.getvalue()})
+    blob = sealed(NO_NUMBERS | {"w.npy": header.getvalue()})
     tracemalloc.start()
     try:
         with pytest.raises(StateFormatError):
@@ -227,7 +248,7 @@ def test_a_header_takes_no_memory_that_no_bytes_stand_for(descr: str) -> None:
 
 def test_arrays_by_columns_come_back() -> None:
     array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    arrays, _ = from_bytes(sealed({"__meta__.npy": document('{"format": 1}'), "w.npy": npy(array)}))
+    arrays, _ = from_bytes(sealed(NO_NUMBERS | {"w.npy": npy(array)}))
     assert arrays["w"].tolist() == array.tolist()
     assert arrays["w"].flags.c_contiguous
     assert arrays["w"].flags.writeable

@@ -100,7 +100,7 @@ def test_columns_are_fields(client: Client, url: str) -> None:
     }
     table = pa.table(columns | {"d": pa.array(["u", "v", "u"]).dictionary_encode()})
     x, y = arrow.read(stream(table), LIMITS)
-    assert y == [1.0, 2.0, 3.0]
+    assert list(y) == [1.0, 2.0, 3.0]
     assert x[1] == {"n": 2, "f": None, "b": False, "s": None, "d": "v"}
     client.create("records")
     answer = httpx.post(f"{url}/sessions/records/rounds", content=stream(table), headers=HEADERS)
@@ -193,8 +193,8 @@ def test_truths_are_those_of_json() -> None:
     _, y = arrow.read(stream(pa.table({"x": x, "y": ["a", "é" * 256]})), LIMITS)
     assert y == ["a", "é" * 256]
     _, y = arrow.read(stream(pa.table({"x": x, "y": pa.array([2**53 + 1, 2**64 - 1], pa.uint64())})), LIMITS)
-    assert y == [2.0**53, 2.0**64]
-    assert {type(one) for one in y} == {float}
+    assert isinstance(y, np.ndarray)
+    assert y.tolist() == [2.0**53, 2.0**64]
 
 
 def said_where_early_versions_said_it(codec: str) -> bytes:

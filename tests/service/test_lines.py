@@ -20,6 +20,7 @@ from starlette.types import Message
 
 from okl.client import Client
 from okl.errors import PayloadTooLarge, ServiceError
+from service.api import blocks
 from service.api.blocks import Block, Row, blocks_of
 from service.api.lines import lines_of
 from service.api.messages import read_lines
@@ -262,6 +263,34 @@ def test_what_a_block_takes_is_what_the_model_takes(found: list[str]) -> None:
     x = [row.tolist() if isinstance(row, np.ndarray) else row for row in block.x]
     assert repr(x) == repr([row.x for row in expected])
     assert repr(block.y) == repr([row.y for row in expected])
+
+
+@given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 200), st.integers(1, 7))
+def test_blocks_depend_on_the_lines_alone(spaces: list[int], piece: int, most: int) -> None:
+    """However the body arrives, a block ends with the line that fills it."""
+    found = [b'{"x":[1],"y":%d}' % i + b" " * count for i, count in enumerate(spaces)]
+    body = b"\n".join(found)
+    expected, size = list[list[float]](), 0
+    for i, line in enumerate(found):
+        if not expected or len(expected[-1]) == most or size >= 100:
+            expected.append([])
+            size = 0
+        expected[-1].append(i)
+        size += len(line)
+
+    async def collect() -> list[list[float]]:
+        pieces = [body[i : i + piece] for i in range(0, len(body), piece)] or [b""]
+        messages = iter(enumerate(pieces, 1))
+
+        async def receive() -> Message:
+            number, data = next(messages)
+            return {"type": "http.request", "body": data, "more_body": number < len(pieces)}
+
+        return [list(block.y) async for block in blocks_of(receive, BodyLimits(), most)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", 100)
+        assert asyncio.run(collect()) == expected
 
 
 @pytest.mark.parametrize("ends", [True, False])

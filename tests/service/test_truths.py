@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,33 @@ def test_each_label_has_a_place_of_its_own(labels: tuple[Scalar, ...]) -> None:
         assert (told.label, type(told.label)) == (label, type(label))
         second = probabilities[1] if len(labels) == 2 else None
         assert told == Answer(label=label, probability=second, probabilities=probabilities)
+
+
+SCALARS = st.one_of(
+    st.sampled_from([True, False, "1", "a", "no", 0, 1, 1.0, -1, 2.5, 2**53, 2**53 + 1, 2**63]),
+    st.integers(-3, 3),
+    finite,
+)
+
+
+@given(st.lists(SCALARS, max_size=8), st.sampled_from([*LABELS.values(), (3, -1, 2.5), (2**53, 2**53 + 1), None]))
+def test_many_truths_are_those_of_one_by_one(ys: list[Scalar], labels: tuple[Scalar, ...] | None) -> None:
+    truths = [Truths("real", None, (-5.0, 5.0), (-1.0, 1.0)), Truths("real", None, None, REALS)]
+    if labels is not None:
+        truths = [Truths("class", labels, None, (0.0, len(labels) - 1.0))]
+    for one in truths:
+        given_ys: list[Any] = [ys]
+        if all(type(y) is float for y in ys):
+            given_ys.append(np.array(ys, dtype=np.float64))
+        for many in given_ys:
+            found = one.to_learner_rows(many)
+            try:
+                expected = [one.to_learner(y) for y in ys]
+            except InvalidInput:
+                assert found is None
+            else:
+                assert found is not None
+                assert found.tolist() == expected
 
 
 @pytest.mark.parametrize("labels", [labels for labels in LABELS.values() if len(labels) == 2])
