@@ -73,6 +73,8 @@ def connections_from_url(url: str) -> Connections:
     try:
         # The driver's errors quote parts of the url, so they are not shown.
         parts = urlsplit(url)
+        if parts.fragment:
+            raise ValueError("a # in a password would cut off the host")
         settings, query = _options(parts)
         _check(settings, parts.scheme)
         parts = parts._replace(query=query)

@@ -25,6 +25,7 @@ SECRET = "hunter2/x:y@z%zz"
     [
         f"redis://:{SECRET}@host:port/0",
         f"redis://:{SECRET}@[host/0",
+        f"redis://:a#{SECRET}@host:6379/0",
         f"redis://host?password={SECRET}&no_such_option={SECRET}",
         f"redis://host?password={SECRET}&max_connections=many",
         f"redis://host?password={SECRET}&wait_replicas=1&wait_ms=0",
