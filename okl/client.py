@@ -130,7 +130,7 @@ class Client:
             with self._http.get().stream("GET", path_of(session, "events"), headers=_since(last_id)) as response:
                 if not response.is_success:
                     response.read()
-                    raise error_of(response.status_code, response.content)
+                    raise error_of(response.status_code, response.content, response.headers.get("Retry-After"))
                 for part in response.iter_bytes():
                     yield from reader.read(part)
         except httpx.RequestError as error:
@@ -242,7 +242,7 @@ class AsyncClient:
             async with self._http.get().stream("GET", path_of(session, "events"), headers=_since(last_id)) as response:
                 if not response.is_success:
                     await response.aread()
-                    raise error_of(response.status_code, response.content)
+                    raise error_of(response.status_code, response.content, response.headers.get("Retry-After"))
                 async for part in response.aiter_bytes():
                     for event in reader.read(part):
                         yield event
@@ -288,7 +288,7 @@ def _encoded(body: Any) -> bytes:
 def _answer(call: Call, response: httpx.Response) -> Any:
     """The content of an answer. Raises its ServiceError, or one for an answer that no okl service gives."""
     if not response.is_success:
-        raise error_of(response.status_code, response.content)
+        raise error_of(response.status_code, response.content, response.headers.get("Retry-After"))
     if call.is_binary:
         return response.content
     if not response.content:

@@ -229,7 +229,8 @@ class Conversation:
             try:
                 yield Connect()
             except InvalidStatus as error:
-                refused = error_of(error.response.status_code, bytes(error.response.body or b""))
+                answer = error.response
+                refused = error_of(answer.status_code, bytes(answer.body or b""), answer.headers.get("Retry-After"))
                 is_passing = passes(refused) or error.response.status_code in (502, 503, 504)
                 if not is_passing or time.monotonic() - started > BACK_WITHIN_S:
                     raise refused from error

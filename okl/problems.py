@@ -25,8 +25,11 @@ def no_service(answer: object) -> ServiceError:
     return ServiceError(f"This is no okl service, it answers {repr(answer)[:200]}")
 
 
-def error_of(status: int, content: bytes) -> ServiceError:
-    """The exception for a problem document: its class follows from the type, `extra` holds the non-standard members."""
+def error_of(status: int, content: bytes, retry_after: str | None = None) -> ServiceError:
+    """The exception for a problem document: its class follows from the type, `extra` holds the non-standard members.
+
+    `retry_after`: the answer's header of that name.
+    """
     try:
         document = json.loads(content)
         where, _, slug = document["type"].rpartition("/")
@@ -39,4 +42,6 @@ def error_of(status: int, content: bytes) -> ServiceError:
     known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
     error = kind.__new__(kind)
     ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})
+    if retry_after is not None and retry_after.isdecimal():
+        error.retry_after_s = int(retry_after)
     return error

@@ -160,7 +160,8 @@ class Channel:
                 async with self._turns.take(), self._socket() as socket:
                     await self._talk(socket)
             except InvalidStatus as error:
-                found = error_of(error.response.status_code, bytes(error.response.body or b""))
+                answer = error.response
+                found = error_of(answer.status_code, bytes(answer.body or b""), answer.headers.get("Retry-After"))
                 if isinstance(found, FINAL):
                     while self._waiting:
                         self._refuse(self._waiting.popleft(), found)

@@ -128,13 +128,14 @@ class Watching:
         except ValueError:
             raise invalid("/cursor", "is not the `next` of a page") from None
         # An older prediction expires sooner.
-        before = _found(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
+        edges = [*(wait_s - age for age in reversed(AGES_S)), math.inf]
+        before = _found(await self._store.count_waiting(name, edges), name)
         head = await self.head(name)
         predictions = []
         for one in page.items:
             entry = decode_waiting(identity, one.id, one.blob)
             predictions.append(WaitingRound(one.id, entry.t, entry.at, one.expires_at, entry.x))
-        return WaitingList(predictions, page.cursor, head.waiting, head.never_came, _ages(before, head.waiting))
+        return WaitingList(predictions, page.cursor, before[-1], head.never_came, _ages(before))
 
     async def cancel(self, name: str, id: str) -> None:
         """Cancel a prediction whose truth will never come. Raises SessionNotFound, PredictionNotFound."""
@@ -159,9 +160,8 @@ def _found(answer: T | Gone, name: str) -> T:
     return answer
 
 
-def _ages(before: Sequence[int], waiting: int) -> list[Ages]:
-    """The bins, from the numbers of predictions at least as old as each edge, the oldest first."""
-    older = [*before, waiting]
+def _ages(older: Sequence[int]) -> list[Ages]:
+    """The bins, from the numbers of predictions at least as old as each edge, the oldest first, and of all."""
     counts = [older[0], *(b - a for a, b in pairwise(older))][::-1]
     starts = (0.0, *AGES_S)
     ends = (*AGES_S, None)

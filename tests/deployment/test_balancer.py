@@ -142,6 +142,7 @@ def problem(answer: httpx.Response, status: int) -> dict[str, object]:
     found = answer.json()
     assert (set(found), found["status"]) == (MEMBERS, status)
     assert found["instance"] == answer.headers["x-request-id"]
+    assert ("retry-after" in answer.headers) == (status in (408, 429, 500, 502, 503, 504))
     slug = found["type"].removeprefix("/problems/")
     if found["type"] != "about:blank":
         assert (PROBLEMS[slug].status, PROBLEMS[slug].title) == (status, found["title"])

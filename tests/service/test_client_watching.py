@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -46,6 +47,15 @@ def test_many_predictions_wait_and_one_is_cancelled(client: Client) -> None:
         client.cancel("s", "a")
     with pytest.raises(errors.WrongType):
         client.predict_many("s", "abc")
+
+
+def test_predictions_that_have_expired_are_not_counted(client: Client) -> None:
+    client.create("s", MEAN, expires_s=0.5, **EXACT)
+    client.predict_many("s", [[1.0], [2.0]], ["a", "b"])
+    assert client.waiting("s")["waiting"] == 2
+    time.sleep(0.6)
+    page = client.waiting("s")
+    assert (page["predictions"], page["waiting"], sum(bin["predictions"] for bin in page["ages"])) == ([], 0, 0)
 
 
 @pytest.mark.parametrize("id", ["...", "../..", "a/b", "a?b", "%2e%2e", "{}"])
