@@ -11,7 +11,7 @@ from okl_core.contract.learner import register
 from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState
-from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
+from okl_core.second_order.forgetting import HalfLife
 from okl_core.second_order.improper import AioliRule, AioliTotals, ImproperConfig
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import F64
@@ -21,7 +21,6 @@ class AioliConfig(ImproperConfig):
     """Parameters of AIOLI."""
 
     intercept: Intercept = True
-    half_life: LearnedHalfLife = None
 
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), the intercept counted in."""

@@ -11,7 +11,7 @@ from okl_core.kernels.feature_maps import FourierMap
 from okl_core.kernels.fourier import SpectralKernel
 from okl_core.kernels.kernels import Gaussian
 from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState
-from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
+from okl_core.second_order.forgetting import HalfLife
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import F64
@@ -22,7 +22,6 @@ class FourierAioliConfig(KernelImproperConfig):
 
     kernel: SpectralKernel = Field(default=Gaussian(), description="The kernel, one of a difference of inputs.")
     frequencies: int = Field(default=200, ge=1, description="D: random frequencies, each with a cosine and a sine.")
-    half_life: LearnedHalfLife = None
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)

@@ -14,6 +14,11 @@ from okl_core.types import F64
 class KernelAioliConfig(KernelImproperConfig, KernelSpaceConfig):
     """Parameters of kernel AIOLI."""
 
+    @property
+    def fade(self) -> float:
+        # As old, in the mean, as the rounds in the window.
+        return super().fade if self.window is None else (self.window - 1) / (self.window + 1)
+
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
 

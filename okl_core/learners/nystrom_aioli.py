@@ -9,7 +9,6 @@ from pydantic import Field
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.second_order.embedding import Dictionary, KorsDictionary
-from okl_core.second_order.forgetting import LearnedHalfLife
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
 from okl_core.second_order.nystrom_space import (
     DEFAULT_BUDGET,
@@ -32,7 +31,6 @@ class NystromAioliConfig(KernelImproperConfig):
     dictionary: Dictionary = Field(default=KorsDictionary(regularization=0.1), description="How points are chosen.")
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
-    half_life: LearnedHalfLife = None
     precision: Precision = "double"
 
     @property

@@ -43,6 +43,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Kernel
 from okl_core.losses import LOSSES, least_flatness, sigmoid
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import F64, REALS, LearnerConfig, bearable
 
@@ -74,11 +75,18 @@ class ImproperConfig(LearnerConfig, ABC):
         description="kappa: 1 + B R as published (paper), 1 + B R / 2, which suffices (half), or the least that the round's "
         "forecast allows (exact).",
     )
+    half_life: LearnedHalfLife = None
 
     @property
     def alpha(self) -> float:
         """2 lambda."""
         return 2.0 / self.comparator_norm**2 if self.regularization is None else 2.0 * self.regularization
+
+    @property
+    def fade(self) -> float:
+        """Return what the weight of a past round is multiplied by each round, in the mean."""
+        rounds = HalfLife.of(self.half_life).rounds
+        return 1.0 if rounds is None else 0.5 ** (1.0 / rounds)
 
     @abstractmethod
     def norms(self, X: F64) -> list[float]:
@@ -87,7 +95,7 @@ class ImproperConfig(LearnerConfig, ABC):
     @property
     def rule(self) -> AioliRule:
         largest = self.input_norm if isinstance(self.input_norm, float) else 0.0
-        return AioliRule(self.comparator_norm, largest, self.curvature)
+        return AioliRule(self.comparator_norm, largest, self.curvature, fade=self.fade)
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return super().waiting() + ([(("input_norm",), "warmup")] if self.input_norm == "warmup" else [])
@@ -139,15 +147,10 @@ def improper_value(m: float, q: float) -> float:
 @final
 @dataclass(slots=True)
 class AioliTotals(Totals):
-    """The running sums of the regret bound, and of omega^2."""
+    """The running sums of the regret bound, and of omega^2, which fades."""
 
     bound: float
     squares: float
-
-
-def hedge_after(squares: float, t: int) -> float:
-    """Return h from the sum of omega^2 over t rounds: the root mean square of omega, at least 1."""
-    return math.sqrt(squares / t) if squares > t else 1.0
 
 
 @final
@@ -163,7 +166,8 @@ class AioliRule(NamedTuple):
     p (1 - p) phi_t^T A_t^{-1} phi_t, the term of `bound`. If no kappa exceeds K, the sum is at most K `log_det`.
 
     With weights the losses of both truths at x_t count h times, since the weight of their round is not known yet: h is the
-    root mean square of the weights so far, and at least 1. The equation is a + h q tanh(a / 2) = m.
+    root mean square of the weights so far, and at least 1. The equation is a + h q tanh(a / 2) = m. Where rounds are
+    forgotten, their weights fade from h too: with s rounds after it, one counts `fade`^s.
 
     A round of weight omega adds omega (omega g^2 q - 2 g (m - a) - w (m - a)^2) / (2 (1 + omega w q)), from the minimum along
     x_t^T theta, with m - a = h q tanh(a / 2) = y h q (1 - 2 p) and g = -y p. Without its last term this is
@@ -182,6 +186,7 @@ class AioliRule(NamedTuple):
     curvature: Curvature
     weight: float = 1.0
     hedge: float = 1.0
+    fade: float = 1.0
     loss = LOSSES["logistic"]
     truth_range = REALS
     needs_variance = True
@@ -196,19 +201,26 @@ class AioliRule(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
+    def hedge_after(self, squares: float, t: int) -> float:
+        """Return h from the sum of omega^2 over t rounds: the root mean square of omega, at least 1."""
+        rounds = t if self.fade == 1.0 else (1.0 - self.fade**t) / (1.0 - self.fade)
+        return math.sqrt(squares / rounds) if squares > rounds * (1.0 + TOLERANCE) else 1.0
+
     def after(self, totals: AioliTotals, t: int) -> Self:
-        return self if totals.squares <= t else self._replace(hedge=hedge_after(totals.squares, t))
+        hedge = self.hedge_after(totals.squares, t)
+        return self if hedge == 1.0 else self._replace(hedge=hedge)
 
     def along(self, totals: AioliTotals, t: int, weights: F64 | None) -> Iterator[Self]:
         if weights is not None:
             return self._along(totals.squares, t, weights.tolist())
         # Rounds of weight 1 leave a hedge of 1 as it is.
-        return repeat(self) if totals.squares <= t else self._along(totals.squares, t, repeat(1.0))
+        is_one = self.hedge_after(totals.squares, t) == 1.0
+        return repeat(self) if is_one else self._along(totals.squares, t, repeat(1.0))
 
     def _along(self, squares: float, t: int, weights: Iterable[float]) -> Iterator[Self]:
         for rounds, weight in enumerate(weights, t):
-            yield self._replace(weight=weight, hedge=hedge_after(squares, rounds))
-            squares += weight * weight
+            yield self._replace(weight=weight, hedge=self.hedge_after(squares, rounds))
+            squares = self.fade * squares + weight * weight
 
     def value(self, m: float, q: float) -> float:
         return improper_value(m, self.hedge * q)
@@ -236,7 +248,7 @@ class AioliRule(NamedTuple):
         p, omega, h = abs(decision.g), self.weight, self.hedge
         totals.loss += omega * loss
         totals.bound += omega * (h * p * (1.0 - p) + max(0.5 * omega - h, 0.0) * p * p) * q / (1.0 + decision.w * q)
-        totals.squares += omega * omega
+        totals.squares = self.fade * totals.squares + omega * omega
 
     def describe(self, totals: AioliTotals, log_det: float) -> dict[str, float]:
         return {"bound": totals.bound}

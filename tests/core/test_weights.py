@@ -209,6 +209,26 @@ def test_heavy_rounds_of_a_rare_class_do_no_harm_to_aioli(kind: str) -> None:
     assert weights @ losses / weights.sum() < np.log(2.0)
 
 
+AIOLIS = ["aioli", "kernel-aioli", "nystrom-aioli", "fourier-aioli"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory"), [*((kind, {"half_life": 16}) for kind in AIOLIS), ("kernel-aioli", {"window": 40})]
+)
+def test_aioli_forgets_heavy_rounds_altogether(kind: str, memory: dict[str, int]) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.0, 1.0, (600, 2))
+    y = np.where(X[:, 0] > 0.2 * rng.normal(size=600), 1.0, -1.0)
+    weights = np.ones(600)
+    weights[:20] = 1000.0
+    spec = {"kind": kind, "config": LEARNERS[kind]["config"] | memory}
+    heavy, light = made(spec), made(spec)
+    heavy.run(X, y, weight=weights)
+    light.run(X, y)
+    found, expected = ([learner.predict(x).value for x in X[:50]] for learner in (heavy, light))
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-2)
+
+
 @given(st.integers(0, 10_000), st.sampled_from((1.0, 8.0, 100.0)), st.sampled_from(("curvature", 0.6, "adaptive")))
 def test_the_bound_of_the_online_newton_step_holds_with_weights(seed: int, heaviest: float, step: Any) -> None:
     X, y, weights = stream(60, seed, heaviest=heaviest)
