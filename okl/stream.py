@@ -10,6 +10,7 @@ from typing import Any, final
 
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
+from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
 from okl.conversation import (
@@ -143,7 +144,8 @@ class AsyncStream:
 
     async def _drop(self) -> None:
         socket, self._socket = self._socket, None
-        if socket is not None:
+        # Closing a connection that has ended aborts its transport, which may be gone.
+        if socket is not None and socket.state is not State.CLOSED:
             await socket.close()
 
     async def ask(

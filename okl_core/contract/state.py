@@ -29,6 +29,8 @@ from okl_core.types import StatePart, Stored
 FORMAT_VERSION = 1
 META, NUMBERS = "__meta__", "__numbers__"
 DIGEST_BYTES = 16
+MOST_ARRAYS = 1 << 16
+"""A few bytes name an empty array, which takes a hundred in memory."""
 
 S = TypeVar("S", bound=StatePart)
 A = TypeVar("A")
@@ -186,7 +188,8 @@ def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
             arrays = {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
         meta = json.loads(arrays.pop(META).tobytes())
         version = meta["format"]
-        arrays |= _parted(arrays.pop(NUMBERS), meta.pop("shapes"))
+        if version == FORMAT_VERSION:
+            arrays |= _parted(arrays.pop(NUMBERS), meta.pop("shapes"))
     # A digest is not a signature: forged bytes reach the parsers, which may raise anything.
     except Exception as error:
         raise StateFormatError(f"not a state: {error}") from error
@@ -196,15 +199,21 @@ def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
 
 
 def _parted(numbers: Stored, shapes: Mapping[str, Sequence[int]]) -> dict[str, Stored]:
-    """The arrays of these shapes that lie one after the other. Raises ValueError."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()], dtype=np.int64)
-    if numbers.ndim != 1 or len(numbers) != (ends[-1] if len(ends) else 0):
-        raise ValueError(f"{len(numbers)} numbers for arrays of shapes {list(shapes.values())}")
-    # Copies, since an array that is kept would otherwise keep all of them.
-    return {
-        name: part.reshape(shape).copy()
-        for (name, shape), part in zip(shapes.items(), np.split(numbers, ends[:-1]), strict=False)
-    }
+    """The arrays of these shapes that lie one after the other. Raises ValueError, TypeError, AttributeError."""
+    if len(shapes) > MOST_ARRAYS:
+        raise ValueError(f"{len(shapes)} arrays; at most {MOST_ARRAYS} are read")
+    arrays: dict[str, Stored] = {}
+    start = 0
+    for name, shape in shapes.items():
+        if any(type(size) is not int or size < 0 for size in shape):
+            raise ValueError(f"{shape} is no shape")
+        end = start + math.prod(shape)
+        # A copy, since an array that is kept would otherwise keep all of them.
+        arrays[name] = numbers[start:end].reshape(shape).copy()
+        start = end
+    if numbers.ndim != 1 or start != len(numbers):
+        raise ValueError(f"{numbers.shape} numbers for arrays of {start}")
+    return arrays
 
 
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

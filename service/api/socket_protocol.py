@@ -13,7 +13,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_parser_exception(self) -> None:
         """Tell the client the code, and drop what it still sends: closing would reset the connection, and lose the code."""
-        # TLS cannot end one direction alone, and the server's own refusals leave nothing unread.
+        # TLS cannot end one direction alone, and refusals by the server itself mostly leave nothing unread.
         if self.conn.parser_exc is None or not self.transport.can_write_eof():
             super().handle_parser_exception()
         elif not self.close_sent:
@@ -22,7 +22,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.write_eof()
-            self.close_sent = True
+            self.close_sent = self.disconnected = True
             self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
 
     def shutdown(self) -> None:

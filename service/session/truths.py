@@ -193,4 +193,7 @@ class Truths:
 def _numbers(ys: Sequence[Scalar] | F64) -> F64 | None:
     if isinstance(ys, np.ndarray):
         return ys
-    return np.array(ys, dtype=np.float64) if set(map(type, ys)) <= {int, float} else None
+    try:
+        return np.array(ys, dtype=np.float64) if set(map(type, ys)) <= {int, float} else None
+    except OverflowError:
+        return None

@@ -86,6 +86,11 @@ def test_one_and_many_agree(spreads: list[float], alphas: list[float], c: float)
     assert boundaries(np.array([]), alphas[0], c).shape == (0,)
 
 
+def test_two_lines_that_meet() -> None:
+    spreads = [352.55106041802725, 352.5510604180273]
+    assert boundaries(np.array(spreads), 0.005) == pytest.approx([boundary(v, 0.005) for v in spreads], rel=1e-12)
+
+
 @given(st.floats(0.0, 1e12), st.floats(1e-12, 0.5), st.floats(0.1, 10.0))
 def test_it_grows_with_v_and_falls_with_alpha(v: float, alpha: float, c: float) -> None:
     one = boundary(v, alpha, c)

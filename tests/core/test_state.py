@@ -192,7 +192,11 @@ def document(text: str) -> bytes:
     return npy(np.frombuffer(text.encode(), dtype=np.uint8))
 
 
-NO_NUMBERS = {"__meta__.npy": document('{"format": 1, "shapes": {}}'), "__numbers__.npy": npy(np.empty(0))}
+def of_shapes(shapes: Any) -> bytes:
+    return document(json.dumps({"format": 1, "shapes": shapes}))
+
+
+NO_NUMBERS = {"__meta__.npy": of_shapes({}), "__numbers__.npy": npy(np.empty(0))}
 
 
 @pytest.mark.parametrize(
@@ -209,21 +213,25 @@ NO_NUMBERS = {"__meta__.npy": document('{"format": 1, "shapes": {}}'), "__number
         NO_NUMBERS | {"w.npy": npy(np.array([{}]), allow_pickle=True)},
         {"__meta__.npy": document('{"format": 1}'), "__numbers__.npy": npy(np.ones(3))},
         {"__meta__.npy": NO_NUMBERS["__meta__.npy"]},
+        NO_NUMBERS | {"__meta__.npy": of_shapes({str(i): [0] for i in range(70_000)})},
         NO_NUMBERS | {"__numbers__.npy": npy(np.ones(1))},
         NO_NUMBERS | {"__numbers__.npy": npy(np.ones((2, 0)))},
         *(
-            {"__meta__.npy": document(f'{{"format": 1, "shapes": {shapes}}}'), "__numbers__.npy": npy(np.ones(3))}
+            {"__meta__.npy": of_shapes(shapes), "__numbers__.npy": npy(np.ones(3))}
             for shapes in (
-                '{"a": [2]}',
-                '{"a": [4]}',
-                '{"a": [-3]}',
-                '{"a": [0.5]}',
-                '{"a": 3}',
-                f'{{"a": [{1 << 70}]}}',
+                {"a": [2]},
+                {"a": [4]},
+                {"a": [-3]},
+                {"a": [-1, 3], "b": [3], "c": [-1, 3], "d": [3]},
+                {"a": [0.5]},
+                {"a": [True, 3]},
+                {"a": 3},
+                {"a": [1 << 70]},
+                [3],
             )
         ),
     ],
-    ids=range(19),
+    ids=range(23),
 )
 def test_archives_that_are_no_state_are_refused(members: dict[str, bytes]) -> None:
     with pytest.raises(StateFormatError):

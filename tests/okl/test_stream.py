@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from threading import Thread
 from typing import Any
@@ -18,7 +19,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from okl.client import AsyncClient, Client
 from okl.conversation import Connect, Conversation, Pause
-from okl.errors import LimitReached, NotFinite, ServiceError, WrongType
+from okl.errors import LimitReached, NotFinite, PayloadTooLarge, ServiceError, WrongType
 from okl.stream import AsyncStream
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +91,17 @@ def test_messages_made_of_answers_of_the_same_stream(client: Client, session: st
         with pytest.raises(RuntimeError, match="asked for others"):
             list(stream.ask(messages()))
         assert stream.one(learned("c"))["id"] == "c"
+
+
+async def test_a_stream_goes_on_after_a_message_that_is_too_large(
+    url: str, session: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncClient(url) as client, client.stream(session) as stream:
+        for id in ("a", "b"):
+            with pytest.raises(PayloadTooLarge):
+                await stream.one({"x": "a" * (20 << 20)})
+            assert (await stream.one(learned(id)))["id"] == id
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_who_is_closed_connects_no_more(url: str, client: Client, session: str) -> None:
