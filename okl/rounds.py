@@ -20,7 +20,7 @@ BLOCK: Final = 1_000
 
 T = TypeVar("T")
 
-_ROW: Final = re.compile(r"(/[xy]/)(\d+)(.*)")
+_ROW: Final = re.compile(r"(/(?:x|y|weight)/)(\d+)(.*)")
 """A pointer into a row of a request."""
 
 
@@ -76,26 +76,31 @@ class Rounds:
             return learned, (yield from self.predict(next_x))
         return learned, Prediction.of(made.predict)
 
-    def play(self, X: Any, y: Any, *, progress: bool = False) -> Talk[Played]:
+    def play(self, X: Any, y: Any, *, weight: Any = None, progress: bool = False) -> Talk[Played]:
         """Play many rounds in order, each forecast before it is learned, in requests of 1,000.
 
-        X is a list of inputs or a data frame, y a list or column of as many truths.
+        X is a list of inputs or a data frame, y a list or column of as many truths, `weight` of as many weights.
         """
-        inputs, truths = rows(X), column(y)
+        inputs, truths, weights = rows(X), column(y), None if weight is None else column(weight)
         if len(inputs) != len(truths):
             raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
+        if weights is not None and len(inputs) != len(weights):
+            raise ValueError(f"there are {len(inputs)} inputs and {len(weights)} weights")
         parts: list[Played] = []
         for part in _shown(_parts(len(truths)), len(truths), self.name, is_shown=progress):
-            parts += yield from self.blocks(inputs[part], truths[part], part.start)
+            own = None if weights is None else weights[part]
+            parts += yield from self.blocks(inputs[part], truths[part], part.start, own)
         return Played.joined(parts, Form.of(X))
 
-    def blocks(self, X: Sequence[Any], y: Sequence[Any], before: int) -> Talk[list[Played]]:
+    def blocks(
+        self, X: Sequence[Any], y: Sequence[Any], before: int, weights: Sequence[Any] | None = None
+    ) -> Talk[list[Played]]:
         """Play rounds in as few requests as the service accepts; `before` rounds of the same call preceded them."""
 
         def learned(part: slice) -> Talk[Played]:
-            id = self._ids.new()
+            id, own = self._ids.new(), None if weights is None else weights[part]
             try:
-                return Played.of((yield from ROUTES.rounds(self.name, X[part], y[part], id=id)))
+                return Played.of((yield from ROUTES.rounds(self.name, X[part], y[part], id=id, weight=own)))
             except ServiceError as error:
                 if known := before + part.start:
                     error.add_note(f"The {known:,} rounds before those of this request were learned.")

@@ -48,9 +48,14 @@ class Routes:
         predict = {"x": row(next_x), "wait": wait} | _named(next_id)
         return (yield Call("POST", path_of(session, "step"), {"update": _truth(y, id, x), "predict": predict}))
 
-    def rounds(self, session: str, x: Any, y: Any, *, id: str | None = None) -> Talk[Json]:
-        """Play a block of rounds: `x` is a list of inputs or a data frame, `y` a list or column of as many truths."""
-        return (yield Call("POST", path_of(session, "rounds"), {"x": rows(x), "y": column(y)} | _named(id)))
+    def rounds(self, session: str, x: Any, y: Any, *, id: str | None = None, weight: Any = None) -> Talk[Json]:
+        """Play a block of rounds: `x` is a list of inputs or a data frame, `y` a list or column of as many truths.
+
+        `weight`, a list or column too, gives the weights of the rounds, 1 by default.
+        """
+        weighted = {} if weight is None else {"weight": column(weight)}
+        body = {"x": rows(x), "y": column(y)} | weighted | _named(id)
+        return (yield Call("POST", path_of(session, "rounds"), body))
 
     def predict_many(
         self, session: str, xs: Any, ids: Sequence[str] | None = None, *, wait: bool = True

@@ -112,17 +112,17 @@ class AsyncSession:
     describe = asked(Rounds.describe)
     history = asked(Rounds.history)
 
-    async def play(self, X: Any, y: Any = None, *, progress: bool = False) -> Played:
+    async def play(self, X: Any, y: Any = None, *, weight: Any = None, progress: bool = False) -> Played:
         """Play many rounds in order, each forecast before it is learned.
 
-        X is a list of inputs or a data frame, y a list or column of as many truths. X may also be an async iterator of
-        (input, truth) pairs, without y: see `parts`.
+        X is a list of inputs or a data frame, y a list or column of as many truths, `weight` of as many weights. X may also
+        be an async iterator of (input, truth) pairs, without y and `weight`: see `parts`.
         """
         if isinstance(X, AsyncIterable):
-            if y is not None:
-                raise ValueError("an async iterator gives each input with its truth: leave out y")
+            if y is not None or weight is not None:
+                raise ValueError("an async iterator gives each input with its truth: leave out y and weight")
             return Played.joined([part async for part in self.parts(X)])
-        return await self._held(self._talks.play(X, y, progress=progress))
+        return await self._held(self._talks.play(X, y, weight=weight, progress=progress))
 
     async def parts(self, rounds: AsyncIterable[tuple[Any, Any]]) -> AsyncGenerator[Played]:
         """Play rounds (input, truth) as they arrive, and yield the answer of each request.

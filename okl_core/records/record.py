@@ -123,6 +123,12 @@ def packed(rows: Sequence[Sequence[float]]) -> F64 | None:
         return None
 
 
+def weights_of(weights: Sequence[float] | F64 | None) -> F64 | None:
+    """The weights of n rounds, shape (n,); None if all are 1."""
+    found = None if weights is None else np.asarray(weights, dtype=np.float64)
+    return None if found is None or (found == 1.0).all() else found
+
+
 def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Record) -> None:
     if len(path) >= MAX_DEPTH:
         raise RecordError(path, f"is nested deeper than {MAX_DEPTH} levels")

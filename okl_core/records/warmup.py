@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from okl_core.records.record import Raw, Raws, size_of
+from okl_core.records.record import Raw, Raws, size_of, weights_of
 from okl_core.types import F64
 
 ROUNDS = 500
@@ -77,14 +77,20 @@ class Warmup:
         self.weights.append(weight)
         self.nbytes += size_of(raw)
 
+    def add_rows(self, raws: Raws, lags: F64 | None, y: F64, weights: F64 | None) -> None:
+        """Add n rounds; `lags` has shape (n, k), `y` and `weights` have shape (n,)."""
+        n = len(y)
+        own = [None] * n if lags is None else list(lags)
+        for row in zip(raws, own, y.tolist(), [1.0] * n if weights is None else weights.tolist(), strict=True):
+            self.add(*row)
+
     def with_next(self, raw: Raw, lags: F64 | None, y: float, weight: float) -> Rows:
         """All kept rounds and the next one."""
-        weights = [*self.weights, weight]
         return Rows(
             [*self.raws, raw],
             [*self.truths, y],
             None if lags is None else np.array([*self.lags, lags]),
-            None if set(weights) == {1.0} else np.array(weights),
+            weights_of([*self.weights, weight]),
         )
 
     def copy(self) -> Warmup:

@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from okl.errors import MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from okl.frames import of_one_type
+from okl_core.records.record import weights_of
 from okl_core.types import F64
 
 from ..session.definition import Input, Scalar
 from ..session.inputs import invalid
 from ..session.requests import Columns, Labels, RoundsPlayed
+from .problems import from_validation
+from .round_schemas import Weight
 from .slices import BodyLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
-TRUTHS, INPUTS = "y", "x"
+TRUTHS, INPUTS, WEIGHTS = "y", "x", "weight"
 TRUTH_LENGTH: Final = 256
 REPEATED: Final = 4
 """Text that is repeated in the rows may have this many times the bytes of the largest body."""
+
+_WEIGHTS: Final[TypeAdapter[list[float]]] = TypeAdapter(Annotated[list[Weight], Field(fail_fast=True)])
 
 _OF_A_ROUND: Final = {"probabilities": "probability"} | {
     name: name.removesuffix("s") for name in Columns._fields if name != "probabilities"
@@ -41,8 +47,9 @@ _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _V5 = 4
 
 
-def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequence[Scalar] | F64]:
-    """Inputs and truths. `y` is the column of truths; inputs are a column `x` of lists of numbers, or one column per field.
+def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequence[Scalar] | F64, F64 | None]:
+    """Inputs, truths and weights, None if all are 1. `y` is the column of truths; inputs are one column per field, or a
+    column `x` of lists of numbers, beside which there may be a column `weight`.
 
     Raises UnsupportedMediaType, MalformedBody, InvalidInput, PayloadTooLarge.
     """
@@ -73,9 +80,9 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequen
     _check_repeated(pa, columns, REPEATED * limits.body_bytes)
     truths = _truths(pa, columns.pop(TRUTHS))
     if INPUTS in columns and _is_list(pa, columns[INPUTS].type):
-        return _rows(pa, columns[INPUTS], limits), truths
+        return _rows(pa, columns[INPUTS], limits), truths, _weights(columns.get(WEIGHTS))
     fields = {name: _listed(_values(pa, name, column)) for name, column in columns.items()}
-    return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)], truths
+    return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)], truths, None
 
 
 def write(told: RoundsPlayed) -> bytes:
@@ -107,12 +114,12 @@ def _check_schema(pa: Any, schema: pa.Schema) -> None:
         raise invalid("", f"has no input: a column `{INPUTS}` of lists of numbers, or a column for each field")
     for field in schema:
         kind = field.type
-        is_rows = field.name == INPUTS and len(schema.names) == 2 and _is_list(pa, kind)
+        is_rows = field.name == INPUTS and {*schema.names} <= {TRUTHS, INPUTS, WEIGHTS} and _is_list(pa, kind)
         if not (is_rows or _is_plain(pa, kind)):
             detail = f"is a column of {kind}; columns must be numbers, booleans or strings"
             raise invalid(
                 f"/{field.name[:64]}",
-                f"{detail}, or lists of numbers in `{INPUTS}` if it is the only column beside `{TRUTHS}`",
+                f"{detail}, or lists of numbers in `{INPUTS}` if no column is beside it but `{TRUTHS}` and `{WEIGHTS}`",
             )
 
 
@@ -163,6 +170,14 @@ def _truths(pa: Any, column: pa.Array) -> Sequence[Scalar] | F64:
     if isinstance(truths, list) and None in truths:
         raise invalid(f"/{TRUTHS}/{truths.index(None)}", "is null")
     return truths
+
+
+def _weights(column: pa.Array | None) -> F64 | None:
+    try:
+        return None if column is None else weights_of(_WEIGHTS.validate_python(column.to_pylist()))
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)
+        raise from_validation([one | {"loc": (WEIGHTS, *one["loc"])} for one in wrong]) from None
 
 
 def _values(pa: Any, name: str, column: pa.Array) -> list[Any] | F64:

@@ -23,7 +23,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from okl.errors import PayloadTooLarge, ServiceError
-from okl_core.records.record import packed
+from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from okl_core.records.record import packed, weights_of
 from okl_core.types import F64
 
 from ..keys import visit
@@ -32,6 +33,7 @@ from ..session.refusals import At
 from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_told
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
+from .round_schemas import Weight
 from .slices import COUNTED_BYTES, BodyLimits
 from .values import Input, Scalar, Wire
 
@@ -49,10 +51,11 @@ _PLACE: Final = re.compile(r"/([xy])/(\d+)(.*)", re.DOTALL)
 
 
 class Row(Wire):
-    """One round: its input and its truth."""
+    """One round: its input, its truth and its weight."""
 
     x: Input
     y: Scalar
+    weight: Weight = 1.0
 
 
 class _Numbers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -60,6 +63,7 @@ class _Numbers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     x: Annotated[list[float], msgspec.Meta(min_length=1)]
     y: float
+    weight: Annotated[float, msgspec.Meta(ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
 
 
 _NUMBERS: Final = msgspec.json.Decoder(_Numbers)
@@ -68,15 +72,18 @@ _ROW: Final[TypeAdapter[Row]] = TypeAdapter(Row)
 
 
 class Block(NamedTuple):
-    """Consecutive rows; `before` counts the rows before them. If all rows have equally many numbers, `x` is a matrix."""
+    """Consecutive rows; `before` counts the rows before them. If all rows have equally many numbers, `x` is a matrix.
+    `weight` is None if all weights are 1."""
 
     x: Sequence[Input] | F64
     y: list[Scalar]
     before: int
+    weight: F64 | None = None
 
     def after(self, rows: int) -> Block | None:
         """The rows after these first ones; None if there are none."""
-        return Block(self.x[rows:], self.y[rows:], self.before + rows) if rows < len(self.y) else None
+        weight = None if self.weight is None else weights_of(self.weight[rows:])
+        return Block(self.x[rows:], self.y[rows:], self.before + rows, weight) if rows < len(self.y) else None
 
 
 async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGenerator[Block]:
@@ -107,21 +114,22 @@ async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGen
 async def _read(lines: Sequence[bytes], before: int, limits: BodyLimits) -> Block:
     parts: list[Sequence[Input] | F64] = []
     y: list[Scalar] = []
+    weights: list[float] = []
     longest = max(map(len, lines))
     if longest > COUNTED_BYTES:
         _check_values(lines, before, limits)
     at_once = max(1, READ_BYTES // longest)
     for start in range(0, len(lines), at_once):
-        part, truths = _rows(lines[start : start + at_once], before + start)
+        part, truths, own = _rows(lines[start : start + at_once], before + start)
         parts.append(part)
         y += truths
+        weights += own
         await asyncio.sleep(0)
     matrices = [part for part in parts if isinstance(part, np.ndarray)]
     if len(matrices) == len(parts) and len({part.shape[1] for part in matrices}) == 1:
-        return Block(np.concatenate(matrices), y, before)
-    return Block(
-        [row for part in parts for row in (part.tolist() if isinstance(part, np.ndarray) else part)], y, before
-    )
+        return Block(np.concatenate(matrices), y, before, weights_of(weights))
+    x = [row for part in parts for row in (part.tolist() if isinstance(part, np.ndarray) else part)]
+    return Block(x, y, before, weights_of(weights))
 
 
 def _check_values(lines: Sequence[bytes], before: int, limits: BodyLimits) -> None:
@@ -132,8 +140,8 @@ def _check_values(lines: Sequence[bytes], before: int, limits: BodyLimits) -> No
             raise _in_line(error, before + i) from None
 
 
-def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, Sequence[Scalar]]:
-    """Parse the inputs and truths of some lines."""
+def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, Sequence[Scalar], Sequence[float]]:
+    """Parse the inputs, truths and weights of some lines."""
     try:
         rows = [_NUMBERS.decode(line) for line in lines]
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -141,9 +149,9 @@ def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, S
     else:
         x = [row.x for row in rows]
         matrix = packed(x)
-        return x if matrix is None else matrix, [row.y for row in rows]
+        return x if matrix is None else matrix, [row.y for row in rows], [row.weight for row in rows]
     found = _any_rows(lines, before)
-    return [row.x for row in found], [row.y for row in found]
+    return [row.x for row in found], [row.y for row in found], [row.weight for row in found]
 
 
 def _any_rows(lines: Sequence[bytes], before: int) -> list[Row]:
@@ -179,6 +187,7 @@ async def answers_of(
     block is the last line.
     """
     applied = 0
+    block: Block | None = None
     rest: Block | None = None
     upcoming = asyncio.ensure_future(anext(blocks, None))
     try:
@@ -193,7 +202,7 @@ async def answers_of(
             else:
                 await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
             place = None if key is None else BodyPlace(key, i, block.before)
-            batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
+            batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place, block.weight)
             async with visit.spending(len(block.y)) as bill:
                 asked = rounds.begin(session, [batch])
                 if rest is None:
@@ -206,7 +215,7 @@ async def answers_of(
             applied += played.rounds
             yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:
-        found = _in_lines(error, applied)
+        found = _in_lines(error, applied, block)
         if not applied:
             raise found from error
         yield to_json({"refused": document_for(found, scope), "applied": applied}) + b"\n"
@@ -229,14 +238,22 @@ def _in_line(error: ServiceError, index: int) -> ServiceError:
     return type(error)(f"Line {index + 1}: {detail}", **error.extra | {"line": index + 1})
 
 
-def _in_lines(error: ServiceError, before: int) -> ServiceError:
+def _in_lines(error: ServiceError, before: int, block: Block | None) -> ServiceError:
     """The error of a block, with its pointer translated from the block to the line."""
     errors = list(error.extra.get("errors", ()))
-    place = _PLACE.fullmatch(errors[0]["pointer"]) if errors else None
-    if "line" in error.extra or place is None:
+    pointer: str = errors[0]["pointer"] if errors else ""
+    place = _PLACE.fullmatch(pointer)
+    if "line" in error.extra:
         return error
-    part, index, rest = place.groups()
-    first = {"pointer": f"/{part}{rest}", "detail": errors[0]["detail"]}
-    line = before + int(index) + 1
+    if place is not None:
+        part, index, rest = place.groups()
+        pointer, row = f"/{part}{rest}", int(index)
+    elif pointer == "/weight" and block is not None and block.weight is not None:
+        # The learner takes no weights.
+        row = int(np.argmax(block.weight != 1.0))
+    else:
+        return error
+    first = {"pointer": pointer, "detail": errors[0]["detail"]}
+    line = before + row + 1
     extra = error.extra | {"errors": [first], "line": line}
     return type(error)(f"Line {line}: {first['pointer']}: {first['detail']}", **extra)

@@ -7,12 +7,16 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
+from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
+
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
 Wait = Annotated[Boolean, Field(description="false: pure inference; nothing is stored and no truth is expected.")]
 Weight = Annotated[
     Number,
-    Field(ge=1e-6, le=1e6, description="Weight of the round's loss; not every learner supports it."),
+    Field(
+        ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT, description="Weight of the round's loss; not every learner supports it."
+    ),
 ]
 
 
@@ -134,15 +138,18 @@ class RoundsBody(Wire):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"x": [[0.1, 0.7, 0.3], [0.2, 0.6, 0.1]], "y": ["yes", "no"]}]}
     )
-    in_slices: ClassVar[tuple[str, ...]] = ("x", "y")
+    in_slices: ClassVar[tuple[str, ...]] = ("x", "y", "weight")
     """Read in slices, so that it may be large."""
 
     x: list[Input] = Field(min_length=1, fail_fast=True)
     y: list[Scalar] = Field(min_length=1, fail_fast=True)
+    weight: list[Weight] | None = Field(default=None, fail_fast=True, description="One per round; 1 if omitted.")
     id: Id | None = Field(default=None, description="Makes the whole request idempotent.")
 
     @model_validator(mode="after")
     def check(self) -> RoundsBody:
         if len(self.x) != len(self.y):
             raise ValueError(f"`x` has {len(self.x)} rows, `y` has {len(self.y)}")
+        if self.weight is not None and len(self.weight) != len(self.x):
+            raise ValueError(f"`x` has {len(self.x)} rows, `weight` has {len(self.weight)}")
         return self

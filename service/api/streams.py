@@ -190,7 +190,7 @@ async def play_lines(
     block: Annotated[int, Query(ge=1, le=10_000)] = BLOCK_ROWS,
     answers: Literal["all", "totals"] = "all",
 ) -> Response:
-    """One round per line, `{"x": ..., "y": ...}`, in blocks; `totals` leaves out the forecasts."""
+    """One round per line, `{"x": ..., "y": ...}` and perhaps `weight`, in blocks; `totals` leaves out the forecasts."""
     tell = wire.rounds if answers == "all" else wire.totals
     with conversations.room():
         blocks = blocks_of(request.receive, request.scope[LIMITS], min(block, settings.max_batch))
@@ -220,8 +220,8 @@ async def play_columns(
     """Rounds as an Arrow stream; answered by an Arrow stream if the client accepts one."""
     limits: BodyLimits = request.scope[LIMITS]
     # In a thread: a million values take a second.
-    x, y = await asyncio.to_thread(arrow.read, await request.body(), limits)
-    played = await _played(rounds, session, Batch(x, y, key, at))
+    x, y, weight = await asyncio.to_thread(arrow.read, await request.body(), limits)
+    played = await _played(rounds, session, Batch(x, y, key, at, weight=weight))
     accepted = request.headers.get("accept", "")
     if 0.0 < quality(accepted, ARROW) >= quality(accepted, "application/json"):
         return Response(await asyncio.to_thread(arrow.write, played), media_type=ARROW)

@@ -9,6 +9,7 @@ from starlette.types import Scope
 from okl_core import LearnerSpec, parse_spec
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
+from okl_core.records.record import weights_of
 from okl_core.records.survey import Declared
 
 from ..challengers.challengers import Contender
@@ -69,7 +70,7 @@ def report_of(body: UpdateBody, id: str | None) -> Report:
 
 
 def batch_of(body: RoundsBody, id: str | None, at: At) -> Batch:
-    return Batch(body.x, body.y, id, at)
+    return Batch(body.x, body.y, id, at, weight=weights_of(body.weight))
 
 
 def prediction(told: Predicted) -> Json:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from okl_core import LearnerSpec
 from okl_core.errors import OklError
+from okl_core.records.record import weights_of
 
 from ..session.codec import RoundEntry, WaitingEntry, decode_entry
 from ..session.definition import Definition, Scalar
@@ -61,11 +62,12 @@ def lesson_of(entry: Entry, task: Task) -> Lesson:
         errors = [_error(task, issued, decoded.y)]
         is_late = decoded.said is not None
         y = [truth_of(task, decoded.y)]
-        return Lesson(entry.tip, entry.id, [decoded.x], y, errors, decoded.weight, is_late, at, waited_s)
+        weight = weights_of([decoded.weight])
+        return Lesson(entry.tip, entry.id, [decoded.x], y, errors, weight, is_late, at, waited_s)
     truths = decoded.y.tolist()
     y = [truth_of(task, truth) for truth in truths]
     errors = [_error(task, decoded.issued(i), truth) for i, truth in enumerate(truths)]
-    return Lesson(entry.tip, entry.id, decoded.raws, y, errors, at=at, waited_s=waited_s)
+    return Lesson(entry.tip, entry.id, decoded.raws, y, errors, decoded.weight, at=at, waited_s=waited_s)
 
 
 def _error(task: Task, issued: Issued, y: float) -> float:

@@ -11,6 +11,7 @@ warm-up found.
              f64[m] scores, f64[m] thresholds, inputs
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
     classes  as block with kind = 5, and u32[n] labels and f64[n] given before the inputs
+    weighted as block or classes with 16 added to the kind, and f64[n] weights right before the inputs
     followed u8 version, u8 kind = 3, bytes note, then one of those above
     waiting  u8 version, u64 t, f64 at, f64[4] said, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
              u32 lags, u32 classes (2^32 - 1: none known yet), bytes x, lags, probabilities, seal
@@ -57,6 +58,9 @@ from .scorecard import Issued
 
 VERSION = 1
 _ROUND, _BLOCK, _CLASS, FOLLOWED, _CLASSES = 0, 1, 2, 3, 5
+_WEIGHTED = 16
+"""Added to the kind of a block whose rounds have weights."""
+_BLOCKS = (_BLOCK, _CLASSES, _BLOCK + _WEIGHTED, _CLASSES + _WEIGHTED)
 _HEAD = struct.Struct("<BBI")
 _ROUND_NUMBERS = struct.Struct("<ddddddI")
 _WAITING = struct.Struct("<BQddddddddII")
@@ -102,12 +106,18 @@ class NamedClasses(NamedTuple):
     labels: NDArray[np.uint32]
     given: F64
 
+    @classmethod
+    def of(cls, probabilities: F64, y: F64) -> NamedClasses:
+        """From the probabilities of all classes, shape (n, K), and the places of the truths."""
+        return cls(probabilities.argmax(axis=1).astype(np.uint32), probabilities[np.arange(len(y)), y.astype(np.intp)])
+
 
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
     """A block of n rounds: y and values of shape (n,); `promises` are scores and thresholds, shape (2, n), with intervals.
 
     `classes` is None unless the learner is one of classes; `values` are then the probabilities of the predicted ones.
+    `weight` of shape (n,) is None if all weights are 1.
     """
 
     raws: Raws
@@ -118,6 +128,7 @@ class BlockEntry:
     promises: F64 | None = None
     moment: Moment = NO_MOMENT
     classes: NamedClasses | None = None
+    weight: F64 | None = None
 
     def issued(self, i: int) -> Issued:
         """The forecast of a row, as far as the metrics need it."""
@@ -160,9 +171,10 @@ def encode_round(entry: RoundEntry) -> bytes:
 
 
 def encode_block(entry: BlockEntry) -> bytes:
+    kind = (_BLOCK if entry.classes is None else _CLASSES) + (0 if entry.weight is None else _WEIGHTED)
     return b"".join(
         (
-            _HEAD.pack(VERSION, _BLOCK if entry.classes is None else _CLASSES, entry.arithmetic),
+            _HEAD.pack(VERSION, kind, entry.arithmetic),
             entry.moment.packed(),
             _U32.pack(len(entry.y)),
             _U32.pack(0 if entry.promises is None else len(entry.y)),
@@ -173,6 +185,7 @@ def encode_block(entry: BlockEntry) -> bytes:
             b""
             if entry.classes is None
             else entry.classes.labels.astype("<u4").tobytes() + entry.classes.given.tobytes(),
+            b"" if entry.weight is None else entry.weight.tobytes(),
             encode_inputs(entry.raws),
         )
     )
@@ -227,13 +240,13 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
     _, blob = split_followed(blob)
     try:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
-        if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS, _CLASSES):
+        if version != VERSION or kind not in (_ROUND, _CLASS, *_BLOCKS):
             raise StateCorrupt(
                 f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
             )
         moment, start = unpack_moment(blob, _HEAD.size), _HEAD.size + MOMENT_BYTES
-        if kind in (_BLOCK, _CLASSES):
-            return _decode_block(blob, start, arithmetic, moment, has_classes=kind == _CLASSES)
+        if kind in _BLOCKS:
+            return _decode_block(blob, start, kind, arithmetic, moment)
         y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, start)
         promise = None if math.isnan(told[0]) else Promise(*told)
         end, label, sure = start + _ROUND_NUMBERS.size, None, math.nan
@@ -253,18 +266,21 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
 
 
-def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment, *, has_classes: bool) -> BlockEntry:
+def _decode_block(blob: bytes, start: int, kind: int, arithmetic: int, moment: Moment) -> BlockEntry:
     n, m = _COUNTS.unpack_from(blob, start)
     choices, end = _unsized(blob, start + _COUNTS.size)
     y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
     promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
     end += 16 * (n + m)
-    classes = None
-    if has_classes:
+    classes = weight = None
+    if kind & ~_WEIGHTED == _CLASSES:
         labels = np.frombuffer(blob, "<u4", count=n, offset=end)
         classes = NamedClasses(labels, np.frombuffer(blob, np.float64, count=n, offset=end + 4 * n))
         end += 12 * n
-    return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, classes)
+    if kind & _WEIGHTED:
+        weight = np.frombuffer(blob, np.float64, count=n, offset=end)
+        end += 8 * n
+    return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, classes, weight)
 
 
 def _flat(said: Said | None) -> tuple[float, float, float, float]:

@@ -121,7 +121,8 @@ class Follower:
         if session.preparation is None:
             self._limits.check_size(session, len(raw), "/x")
         y, task = session.reckoned(lesson.y[i])
-        if lesson.weight != 1.0:
+        weight = 1.0 if lesson.weight is None else lesson.weight.item(i)
+        if weight != 1.0:
             check_weights(task)
         pending = session.play(
             raw,
@@ -129,7 +130,7 @@ class Follower:
             task,
             issued=None if waited is None else waited.forecast,
             lags=None if waited is None else waited.lags,
-            weight=lesson.weight,
+            weight=weight,
             promise=None
             if waited is None
             else promise_kept(task, waited.forecast, waited.threshold, y, session.t - waited.t),
@@ -154,9 +155,11 @@ class Follower:
             known, task = reckoned(session.definition, task, truth)
             y.append(known)
             tasks.append(task)
+        if lesson.weight is not None:
+            check_weights(tasks[-1])
         assert session.following is not None
         session.following.take(Note(self._learner, lesson.tip, self._skipped, lesson.errors))
-        ran = session.run(raws, np.array(y), tasks, moment)
+        ran = session.run(raws, np.array(y), tasks, moment, lesson.weight)
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
             id = lesson.id if i == len(ran.entries) - 1 else part_id(lesson.id, i)

@@ -16,7 +16,7 @@ from okl_core.types import F64
 from ..store.base import Applied
 from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
 from .definition import Scalar
-from .requests import Batch, Columns, RoundsPlayed, Updated
+from .requests import Batch, Columns, Report, RoundsPlayed, Updated
 
 REMEMBERED_BYTES = 4096
 """Answers larger than this are remembered without the forecasts of their rounds."""
@@ -32,19 +32,19 @@ def digest_of_inputs(raws: Raws) -> str:
     return digest(encode_inputs(raws))
 
 
-def _truths(ys: Sequence[Scalar] | F64) -> Scalar | str:
-    """The truth in the client's terms, 1 and 1.0 being equal; a digest of several truths."""
-    if isinstance(ys, np.ndarray):
-        plain: list[Scalar] = ys.tolist()
+def _truths(said: Sequence[Scalar] | F64) -> Scalar | str:
+    """The truth in the client's terms, 1 and 1.0 being equal; a digest of several truths, or of truths and weights."""
+    if isinstance(said, np.ndarray):
+        plain: list[Scalar] = said.tolist()
     else:
-        plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in ys]
+        plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in said]
     return plain[0] if len(plain) == 1 else digest(to_json(plain))
 
 
-def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, ys: Sequence[Scalar] | F64) -> bytes:
+def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, sent: Report | Batch) -> bytes:
     """Encode the answer to a round or a block: enough to repeat it, and to recognise the request."""
     known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
-    request = {"x": digest_of_inputs(raws), "y": _truths(ys)}
+    request = {"x": digest_of_inputs(raws), "y": _truths(sent.said)}
     short = to_json(known | request)
     # A forecast takes a byte at least.
     if isinstance(told, RoundsPlayed) and told.rounds <= REMEMBERED_BYTES:
@@ -54,29 +54,20 @@ def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws,
 
 
 def told_again(
-    kind: type[Updated] | type[RoundsPlayed],
-    name: str,
-    identity: bytes,
-    applied: Applied,
-    raws: Raws | None,
-    ys: Sequence[Scalar] | F64,
-    *,
-    has_grown: bool = False,
+    name: str, identity: bytes, applied: Applied, raws: Raws | None, sent: Report | Batch
 ) -> Updated | RoundsPlayed:
-    """Return the first answer to a duplicate request. Raises IdConflict if the request is another one.
-
-    If it `has_grown`, more rounds may follow those of the first request.
-    """
+    """Return the first answer to a duplicate request, whose inputs are `raws`. Raises IdConflict if it is another one."""
     if is_progress(identity, applied):
         raise id_conflict(name, applied.id, "was used for another kind of request")
     told, first_x, first_y = told_first(name, identity, applied)
-    if not isinstance(told, kind):
+    if isinstance(told, RoundsPlayed) != isinstance(sent, Batch):
         raise id_conflict(name, applied.id, "was used for another kind of request")
-    if has_grown and isinstance(told, RoundsPlayed):
-        raws, ys = None if raws is None else raws[: told.rounds], ys[: told.rounds]
+    if isinstance(told, RoundsPlayed) and isinstance(sent, Batch) and sent.place is not None:
+        # The last block of a body is longer when the body has grown.
+        raws, sent = None if raws is None else raws[: told.rounds], sent.first(told.rounds)
     if raws is not None and digest_of_inputs(raws) != first_x:
         raise id_conflict(name, applied.id, "was used for another input")
-    if first_y != _truths(ys):
+    if first_y != _truths(sent.said):
         raise id_conflict(name, applied.id, "was settled with another truth")
     return told
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from okl.errors import InvalidInput, ServiceError
-from okl_core.records.record import Raw, Raws
+from okl_core.records.record import Raw, Raws, weights_of
 from okl_core.types import F64
 
 from ..store.base import Tip
@@ -86,7 +86,7 @@ class BodyPlace(NamedTuple):
 class Batch:
     """Rounds in order, each to be predicted and then learned; with `at` only if the session is at one of these tips.
 
-    `place` is set for a block of a longer body; `id` is then the block's.
+    `place` is set for a block of a longer body; `id` is then the block's. `weight` has shape (n,), None if all are 1.
     """
 
     x: Sequence[Input] | F64
@@ -94,12 +94,26 @@ class Batch:
     id: str | None = None
     at: At = None
     place: BodyPlace | None = None
+    weight: F64 | None = None
+
+    @property
+    def said(self) -> Sequence[Scalar] | F64:
+        """What a duplicate must repeat, besides the inputs."""
+        if self.weight is None:
+            return self.y
+        return [*(self.y.tolist() if isinstance(self.y, np.ndarray) else self.y), *self.weight.tolist()]
+
+    def first(self, rounds: int) -> Batch:
+        """The first of these rounds."""
+        weight = None if self.weight is None else weights_of(self.weight[:rounds])
+        return replace(self, x=self.x[:rounds], y=self.y[:rounds], weight=weight)
 
 
 class Lesson(NamedTuple):
     """An entry of a champion's journal in the session's labels or units, with the champion's errors (NaN if unknown).
 
-    `tip` is the champion's after the entry. `is_late`: other rounds came between the single prediction and its truth.
+    `tip` is the champion's after the entry. `weight` is None if all weights are 1. `is_late`: other rounds came between the
+    single prediction and its truth.
     """
 
     tip: Tip
@@ -107,7 +121,7 @@ class Lesson(NamedTuple):
     x: Raws
     y: Sequence[Scalar]
     errors: Sequence[float]
-    weight: float = 1.0
+    weight: F64 | None = None
     is_late: bool = False
     at: float = 0.0
     waited_s: float = math.nan

@@ -25,7 +25,7 @@ from okl_core.contract.lags import lag_rows
 from okl_core.errors import InputError, StateError, StateFormatError
 from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
-from okl_core.records.record import Raw, Raws
+from okl_core.records.record import Raw, Raws, weights_of
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
@@ -258,16 +258,16 @@ class Session:
         """The windowed errors after each of `ends` more rounds, whose errors have shape (n,); empty without a threshold."""
         if self.definition.alarm.error_above is None:
             return []
-        return [
-            WindowedError(self.t + end, *found)
-            for end, found in zip(ends, self.card.windows(errors, ends), strict=True)
-        ]
+        windows = self.card.windows(errors, ends)
+        return [WindowedError(self.t + end, *one) for end, one in zip(ends, windows, strict=True)]
 
     def _take(self, start: Start, task: Task) -> None:
         self.preparation, self.learner, self.task = start.preparation, start.learner, task
         self.spec = task.spec if start.preparation is None else start.spec
 
-    def run(self, raws: Raws, y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT) -> Ran:
+    def run(
+        self, raws: Raws, y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT, weight: F64 | None = None
+    ) -> Ran:
         """Learn n rounds in order, at once. A caller that cannot make the entries durable must drop this object."""
         entries: list[tuple[int, bytes]] = []
         parts: list[Forecasts] = []
@@ -275,13 +275,15 @@ class Session:
         while start < len(y):
             alike = self._rounds_alike(raws[start:], tasks[start:])
             stop = start + max(alike, 1)
+            own = None if weight is None else weights_of(weight[start:stop])
             with of_rows(start, self.learner if alike else None):
                 if alike:
-                    entry, forecasts = self._run_block(raws[start:stop], y[start:stop], moment)
+                    entry, forecasts = self._run_block(raws[start:stop], y[start:stop], own, moment)
                     entries.append((alike, encode_block(entry)))
                     parts.append(forecasts)
                 else:
-                    pending = self.play(raws[start], float(y[start]), tasks[start], moment=moment)
+                    alone = 1.0 if own is None else own.item()
+                    pending = self.play(raws[start], float(y[start]), tasks[start], weight=alone, moment=moment)
                     self.learn(pending)
                     entries.append((1, encode_round(pending.entry)))
                     parts.append(Forecasts.of(pending.played.forecast, pending.entry.promise))
@@ -297,15 +299,17 @@ class Session:
         return bisect_left(tasks, True, hi=alike, key=lambda task: task is not self.task)
 
     def _run_block(
-        self, raws: Raws, y: F64, moment: Moment, choices: bytes | None = None, promises: F64 | None = None
+        self, raws: Raws, y: F64, weight: F64 | None, moment: Moment, recorded: BlockEntry | None = None
     ) -> tuple[BlockEntry, Forecasts]:
-        """Learn a block; a replay gives the recorded choices and promises."""
+        """Learn a block; a replay takes the choices and promises of the `recorded` one."""
+        choices, promises = (None, None) if recorded is None else (recorded.choices, recorded.promises)
         assert self.learner is not None
         assert self.task is not None
         before = self.learner.lags if self.warmup is not None and self.task.spec.lags else None
         preparation = None if self.preparation is None else self.preparation.copy()
         X = np.zeros((len(raws), 1)) if preparation is None else preparation.learn_rows(raws)
-        info = self.learner.run(X, y, choices=choices)
+        # A stand-in ignores weights.
+        info = self.learner.run(X, y, choices=choices, weight=None if preparation is None else weight)
         self.preparation = preparation
         kept = None
         if self.coverage is not None:
@@ -321,14 +325,11 @@ class Session:
                 self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
         self.history.look(looks, is_classifier=self.task.truths.is_classifier)
         if self.warmup is not None:
-            lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
-            for raw, row_lags, truth in zip(raws, lags, y.tolist(), strict=True):
-                self.warmup.add(raw, row_lags, truth)
-        classes, Q = None, info.probabilities
-        if self.task.truths.has_classes and Q is not None:
-            classes = NamedClasses(Q.argmax(axis=1).astype(np.uint32), Q[np.arange(len(y)), y.astype(np.intp)])
-        given = Forecasts(info.values, info.probabilities, None if promises is None else promises[1])
-        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, classes), given
+            self.warmup.add_rows(raws, None if before is None else lag_rows(before, y)[:-1], y, weight)
+        Q = info.probabilities
+        classes = NamedClasses.of(Q, y) if self.task.truths.has_classes and Q is not None else None
+        given = Forecasts(info.values, Q, None if promises is None else promises[1])
+        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, classes, weight), given
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not reproduce the recorded forecasts."""
@@ -342,7 +343,7 @@ class Session:
             elif self.learner is None:
                 raise StateFormatError("the first round cannot be a block")
             else:
-                found, _ = self._run_block(entry.raws, entry.y, entry.moment, entry.choices, entry.promises)
+                found, _ = self._run_block(entry.raws, entry.y, entry.weight, entry.moment, entry)
                 self._compare(found.values, entry.values, entry.arithmetic, self.learner)
         except (StateError, InputError, InvalidInput) as error:
             raise StateCorrupt(f"Round {self.t + 1} of {self.definition.name!r} does not replay: {error}") from error

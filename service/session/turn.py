@@ -44,7 +44,6 @@ from .requests import (
     Predicted,
     Question,
     Report,
-    RoundsPlayed,
     Told,
     Updated,
     part_id,
@@ -223,7 +222,7 @@ class Turn:
         known = self._known.get(report.id) if report.id is not None else None
         if isinstance(known, Applied):
             sent = None if report.x is None else [self._read(report.x)]
-            again = told_again(Updated, self._name, self._identity, known, sent, report.said)
+            again = told_again(self._name, self._identity, known, sent, report)
             return lambda _: again
         is_fresh = known is None and report.id in self.made
         if is_fresh:
@@ -257,7 +256,7 @@ class Turn:
         )
         updated = self._updated(report.id, pending)
         self._moment = self._moment._replace(waiting=moment.waiting)
-        answer = None if report.id is None else remember(self._identity, report.id, updated, [raw], report.said)
+        answer = None if report.id is None else remember(self._identity, report.id, updated, [raw], report)
         self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)
         self._pending = pending
         if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(source, WaitingEntry):
@@ -312,21 +311,21 @@ class Turn:
         raws, y, tasks = self._read_rows(batch)
         known = None if batch.id is None else self._known.get(batch.id)
         if isinstance(known, Applied):
-            # The last block of a body is longer when the body has grown.
-            has_grown = batch.place is not None
-            again = told_again(RoundsPlayed, self._name, self._identity, known, raws, batch.y, has_grown=has_grown)
+            again = told_again(self._name, self._identity, known, raws, batch)
             return lambda _: again
         if known is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
+        if batch.weight is not None:
+            check_weights(tasks[-1])
         # Check with the labels that these rounds add. A duplicate has passed this check, when there were fewer labels.
         check_progress(self._name, self._identity, batch, self._known)
         self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
         self._limits.check_room(self._name, size)
         self.has_learned = True
-        ran = session.run(raws, y, tasks, self._moment)
+        ran = session.run(raws, y, tasks, self._moment, batch.weight)
         self._limits.check_room(self._name, session.nbytes)
         played = rounds_played(self.session, batch.id, tasks[-1], ran)
-        answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch.y)
+        answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch)
         id = batch.id or self._new_id()
         *first, (count, blob) = ran.entries
         for place, earlier in enumerate(first):

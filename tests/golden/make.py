@@ -29,7 +29,7 @@ from service.session.codec import WaitingEntry, encode_round, encode_waiting
 from service.session.definition import Definition
 from service.session.idempotency import remember
 from service.session.record import encode_record
-from service.session.requests import Updated
+from service.session.requests import Report, Updated
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack
@@ -147,7 +147,7 @@ def write(folder: Path, name: str, case: Case) -> None:
     }
     raw = session.read_input(probes[0]["x"])
     waiting = WaitingEntry(session.t, session.forecast(raw), raw, session.lags)
-    answer = remember(IDENTITY, ID, Updated(NAME, ID, session.t, 0.5), [raw], [1.0])
+    answer = remember(IDENTITY, ID, Updated(NAME, ID, session.t, 0.5), [raw], Report(1.0, ID))
     (folder / f"{name}.record").write_bytes(encode_record(session.definition, IDENTITY))
     (folder / f"{name}.journal").write_bytes(b"".join(LENGTH.pack(len(blob)) + blob for blob in life.journal))
     (folder / f"{name}.snapshot").write_bytes(life.snapshot)

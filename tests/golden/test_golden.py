@@ -17,7 +17,7 @@ from okl_core.types import Forecast
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting, encode_block, encode_round
 from service.session.idempotency import told_again
 from service.session.record import decode_record
-from service.session.requests import Updated
+from service.session.requests import Report, Updated
 from service.session.session import Session
 from service.session.snapshot import unpack
 from service.store.base import Applied
@@ -123,10 +123,10 @@ def test_an_answer_is_still_remembered(path: Path) -> None:
     document = json.loads(path.read_text())
     x = restored(path, document).read_input(document["probes"][0]["x"])
     applied = Applied(ID, path.with_suffix(".answer").read_bytes())
-    told = told_again(Updated, NAME, IDENTITY, applied, [x], [1.0])
+    told = told_again(NAME, IDENTITY, applied, [x], Report(1.0, ID))
     assert told == Updated(NAME, ID, document["t"], 0.5, is_duplicate=True)
     with pytest.raises(StateCorrupt):
-        told_again(Updated, NAME, b"another identity", applied, [x], [1.0])
+        told_again(NAME, b"another identity", applied, [x], Report(1.0, ID))
 
 
 @newest_format

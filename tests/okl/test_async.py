@@ -55,12 +55,16 @@ async def test_a_session_answers_as_the_sync_one_does(url: str, client: Client) 
             assert plainly(await session.update(told, y)) == plainly(sync.update(asked, y))
         X, Y = map(list, zip(*rows(40), strict=True))
         assert plainly(await session.play(X, Y)) == plainly(sync.play(X, Y))
+        weight = [1.0, 2.5] * 20
+        assert plainly(await session.play(X, Y, weight=weight)) == plainly(sync.play(X, Y, weight=weight))
+        one, two = await other.rounds("async", X, Y, weight=weight), client.rounds("sync", X, Y, weight=weight)
+        assert one["loss"] == two["loss"]
         assert list(map(plainly, await session.predict_many(X))) == list(map(plainly, sync.predict_many(X)))
         frame = pd.DataFrame(X, index=range(7, 47))
         assert ((await session.predict_many(frame)).to_frame() == sync.predict_many(frame).to_frame()).all(axis=None)
         learned, following = await session.step(await session.predict(X[0]), Y[0], X[1])
-        assert (learned.t, following.t) == (53, 53)
-        assert (await session.describe())["metrics"]["rounds"] == 53
+        assert (learned.t, following.t) == (133, 133)
+        assert (await session.describe())["metrics"]["rounds"] == 133
         assert len((await session.history())["points"]["t"]) > 0
         assert [one["name"] for one in await other.sessions()] == ["async", "sync"]
         assert await other.snapshot("async")

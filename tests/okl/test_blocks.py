@@ -10,7 +10,7 @@ import pytest
 
 import okl
 from okl.client import Client
-from okl.errors import NumericalFailure, PayloadTooLarge, WrongDimension, WrongTruth
+from okl.errors import InvalidInput, NumericalFailure, PayloadTooLarge, WrongDimension, WrongTruth
 from okl.problems import error_of
 from okl.rounds import Rounds
 from okl.talks import Call, hold
@@ -47,6 +47,17 @@ def test_a_wrong_row_is_named_as_it_was_given(client: Client, where: int) -> Non
     truths[where] = 7.0
     with pytest.raises(WrongTruth, match=f"/y/{where}: "):
         session.play([[1.0, 2.0]] * ROWS, truths)
+
+
+@pytest.mark.parametrize("where", [3, ROWS - 1])
+def test_a_wrong_weight_is_named_as_it_was_given(client: Client, where: int) -> None:
+    session = client.session("ridge", "kernel-ridge", dim=2, y_range=[0.0, 1.0])
+    rows, truths, weights = [[1.0, 2.0]] * ROWS, [0.5] * ROWS, [2.0] * ROWS
+    weights[where] = 0.0
+    with pytest.raises(InvalidInput, match=f"/weight/{where}: "):
+        session.play(rows, truths, weight=weights)
+    with pytest.raises(ValueError, match=f"{ROWS} inputs and 3 weights"):
+        session.play(rows, truths, weight=[2.0] * 3)
 
 
 @pytest.mark.anyio

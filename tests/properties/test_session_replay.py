@@ -12,6 +12,7 @@ from okl.errors import InvalidInput
 from okl_core import LearnerSpec, get_learner, learner_kinds
 from okl_core.contract.state import from_bytes
 from okl_core.errors import ConfigError, InputError, NumericalError
+from okl_core.types import F64
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from service.session.coverage import promise_of
 from service.session.definition import Definition, Ranges, Scalar
@@ -138,7 +139,7 @@ class Life:
         self._note(encode_round(pending.entry))
         self.session.learn(pending)
 
-    def run(self) -> None:
+    def run(self, weight: F64 | None = None) -> None:
         """On a copy, as what refuses one of its rounds has learned those before it."""
         twin, raws, y, tasks, task, fields = self.session.copy(), [], [], [], self.session.task, None
         for _ in range(6):
@@ -147,10 +148,15 @@ class Life:
             known, task = reckoned(twin.definition, task, self.truth())
             y.append(known)
             tasks.append(task)
-        ran = twin.run(raws, np.array(y), tasks)
+        if weight is not None:
+            check_weights(tasks[-1])
+        ran = twin.run(raws, np.array(y), tasks, weight=weight)
         self.session = twin
         for _, blob in ran.entries:
             self._note(blob)
+
+    def run_weighted(self) -> None:
+        self.run(self.rng.choice([0.5, 1.0, 3.0], 6))
 
     def snapshot(self) -> None:
         self.snapshots.append((pack(self.session, HERE), []))
@@ -175,7 +181,7 @@ def assert_same(one: Session, other: Session) -> None:
 STEPS = (
     *(Life.update,) * 4,
     *(Life.run, Life.ask, Life.settle) * 2,
-    Life.update_weighted,
+    *(Life.update_weighted, Life.run_weighted),
     Life.snapshot,
 )
 

@@ -84,6 +84,8 @@ def _of_inputs() -> Iterator[tuple[str, Bad]]:
             yield f"{action}: x has {name}", Bad(slug, f"/sessions/s/{action}", form.format(text), "/x/1")
         rows = f'{{"x": [[0, 1], [0.5, {text}]], "y": ["no", "yes"]}}'
         yield f"rounds: x has {name}", Bad(slug, "/sessions/s/rounds", rows, "/x/1/1")
+        rows = f'{{"x": [[0, 1], [0.5, 1]], "y": ["no", "yes"], "weight": [2, {text}]}}'
+        yield f"rounds: weight has {name}", Bad(kind, "/sessions/s/rounds", rows, "/weight/1")
         for session in ("two", "two.loose"):
             if (session, name) == ("two.loose", "null"):
                 continue

@@ -99,7 +99,7 @@ def test_columns_are_fields(client: Client, url: str) -> None:
         "y": [1.0, 2.0, 3.0],
     }
     table = pa.table(columns | {"d": pa.array(["u", "v", "u"]).dictionary_encode()})
-    x, y = arrow.read(stream(table), LIMITS)
+    x, y, _ = arrow.read(stream(table), LIMITS)
     assert list(y) == [1.0, 2.0, 3.0]
     assert x[1] == {"n": 2, "f": None, "b": False, "s": None, "d": "v"}
     client.create("records")
@@ -107,9 +107,19 @@ def test_columns_are_fields(client: Client, url: str) -> None:
     assert answer.json()["t"] == 3
 
 
+def test_a_column_of_weights_is_one_beside_rows_only() -> None:
+    weights = {"y": [1.0, 2.0], "weight": [2, 1]}
+    _, _, weight = arrow.read(stream(pa.table({"x": [[1.0], [2.0]]} | weights)), LIMITS)
+    np.testing.assert_array_equal(weight, [2.0, 1.0])
+    for ones in ([1, 1], [1.0, 1.0]):
+        assert arrow.read(stream(pa.table({"x": [[1.0], [2.0]], "y": [1.0, 2.0], "weight": ones})), LIMITS)[2] is None
+    x, _, weight = arrow.read(stream(pa.table({"x": [1.0, 2.0]} | weights)), LIMITS)
+    assert (x, weight) == ([{"x": 1.0, "weight": 2.0}, {"x": 2.0, "weight": 1.0}], None)
+
+
 def test_a_null_is_missing_and_a_nan_is_refused() -> None:
     rows = pa.array([[1.0, None], [2.0, 3.0]], pa.list_(pa.float64()))
-    x, _ = arrow.read(stream(pa.table({"x": rows, "y": [1.0, 2.0]})), LIMITS)
+    x, *_ = arrow.read(stream(pa.table({"x": rows, "y": [1.0, 2.0]})), LIMITS)
     np.testing.assert_array_equal(x, [[1.0, np.nan], [2.0, 3.0]])
     for wrong in (np.nan, np.inf):
         rows = pa.array([[1.0, wrong]], pa.list_(pa.float64(), 2))
@@ -152,6 +162,14 @@ def test_others_are_answered_while_columns_are_read(client: Client, url: str, mo
         ({"x": pa.nulls(3), "y": [1.0, 2.0, 3.0]}, "/x: is a column of null"),
         ({"x": [[1.0]], "y": ["a" * 2000]}, "/y: has a string of more than 256"),
         ({"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.float64())}, "must have one row per round"),
+        ({"x": [[1.0]] * 2, "y": [1.0] * 2, "weight": [1.0, 0.0]}, "/weight/1: must be greater than or equal to"),
+        ({"x": [[1.0]] * 2, "y": [1.0] * 2, "weight": [1, -3]}, "/weight/1: must be greater than or equal to"),
+        ({"x": [[1.0]] * 2, "y": [1.0] * 2, "weight": [1.0, 1e7]}, "/weight/1: must be less than or equal to 1000000"),
+        ({"x": [[1.0]] * 2, "y": [1.0] * 2, "weight": [1.0, np.nan]}, "/weight/1: must be a finite number"),
+        ({"x": [[1.0]] * 2, "y": [1.0] * 2, "weight": [1.0, None]}, "/weight/1: must be a valid number"),
+        ({"x": [[1.0]] * 2, "y": [1.0] * 2, "weight": ["a", "b"]}, "/weight/0: must be a valid number"),
+        ({"x": [[1.0]], "y": [1.0], "weight": [True]}, "/weight/0: must be a valid number"),
+        ({"x": [[1.0]], "y": [1.0], "weight": [[1.0]]}, "/weight: is a column of list"),
     ],
 )
 def test_what_is_wrong_is_told(table: dict[str, Any], told: str) -> None:
@@ -190,9 +208,9 @@ def test_truths_are_those_of_json() -> None:
     x = [[1.0], [2.0]]
     with pytest.raises(InvalidInput, match="/y: has a string of more than 256"):
         arrow.read(stream(pa.table({"x": x, "y": ["a", "b" * 257]})), LIMITS)
-    _, y = arrow.read(stream(pa.table({"x": x, "y": ["a", "é" * 256]})), LIMITS)
+    _, y, _ = arrow.read(stream(pa.table({"x": x, "y": ["a", "é" * 256]})), LIMITS)
     assert y == ["a", "é" * 256]
-    _, y = arrow.read(stream(pa.table({"x": x, "y": pa.array([2**53 + 1, 2**64 - 1], pa.uint64())})), LIMITS)
+    _, y, _ = arrow.read(stream(pa.table({"x": x, "y": pa.array([2**53 + 1, 2**64 - 1], pa.uint64())})), LIMITS)
     assert isinstance(y, np.ndarray)
     assert y.tolist() == [2.0**53, 2.0**64]
 
@@ -242,5 +260,5 @@ def test_damaged_bytes_never_fail_otherwise(data: st.DataObject) -> None:
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(body)))
     with suppress(InvalidInput, MalformedBody, PayloadTooLarge):
-        x, y = arrow.read(bytes(body[:cut] if cut % 2 else body), LIMITS)
+        x, y, _ = arrow.read(bytes(body[:cut] if cut % 2 else body), LIMITS)
         assert len(x) == len(y)

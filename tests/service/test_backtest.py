@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,21 @@ def test_a_backtest_is_what_the_learner_would_have_done(store: str) -> None:
     assert outcome is not None
     assert outcome.own == pytest.approx(outcome.rival)
     assert np.isclose(found.session.card.error, direct(RIDGE).card.error)
+
+
+def test_the_weights_are_those_of_the_session(store: str) -> None:
+    async def lived() -> None:
+        async with serving(store) as api:
+            await api.rounds(X[60:80].tolist(), Y[60:80].tolist(), weight=[0.25, 4.0] * 10)
+            await api.update(float(Y[80]), x=X[80].tolist(), weight=3.0)
+            await api.rounds(X[81:120].tolist(), Y[81:120].tolist())
+
+    asyncio.run(lived())
+    found = backtest(Console(), store, "s", [json.dumps(RIDGE), "mean"])
+    by_name = {one.name: one for one in found.contestants}
+    assert sum(found.errors) == pytest.approx(by_name["kernel-ridge"].tally.error, rel=1e-9)
+    assert found.session.card.error == pytest.approx(sum(found.errors), rel=1e-9)
+    assert str(by_name["mean"].refusal).startswith("after 60 rounds: /weight mean takes no weights")
 
 
 def test_the_command_prints_a_table(store: str) -> None:

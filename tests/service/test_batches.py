@@ -7,12 +7,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from starlette.types import Message, Scope
 
+from service.api import arrow
 from service.demo_data import magic
-from tests.service.api import Api, serving
-from tests.service.definitions import MEAN, MEDIAN, POMDR
+from tests.service.api import NDJSON, Api, check_problem, lines, serving
+from tests.service.challenged import session_of
+from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, POMDR, RIDGE, SIGMA
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +67,129 @@ async def test_rounds_are_updates_one_by_one(
         assert block[part] == single[part]
     last = [await memory.predict(X[99].tolist(), name, wait=False) for name in ("single", "block")]
     assert last[0][key] == pytest.approx(last[1][key], rel=1e-9)
+
+
+W = np.random.default_rng(0).choice([0.25, 1.0, 3.0], 70).tolist()
+NAMED = {"labels": ["hadron", "gamma"]}
+LEARNED: dict[str, Any] = {"scale": {"kind": "learned"}}
+WEIGHTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "numbers": (RIDGE, {}),
+    "labels": ({"kind": "aioli"}, NAMED),
+    "a dictionary": ({"kind": "nystrom-ridge", "config": {"kernel": GAUSSIAN, "budget": 12}}, {"reservoir": True}),
+    "lags": (RIDGE | {"lags": 2}, LEARNED | {"warmup_rounds": 30}),
+    "warm-up": ({"kind": "kernel-ridge", "config": {"kernel": SIGMA}}, LEARNED | {"warmup_rounds": 30}),
+    "in the warm-up": ({"kind": "kons", "config": {"kernel": SIGMA, "loss": "logistic"}}, LEARNED | NAMED),
+}
+
+
+async def sent(api: Api, form: str, rows: list[dict[str, Any]], name: str) -> None:
+    path = f"/sessions/{name}/rounds"
+    columns: dict[str, list[Any]] = {member: [row[member] for row in rows] for member in rows[0]}
+    if form == "JSON":
+        await api.call("POST", path, columns)
+        return
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, (table := pa.table(columns)).schema) as writer:
+        writer.write_table(table)
+    body, headers = (
+        (lines(rows), NDJSON) if form == "lines" else (bytes(sink.getvalue()), {"Content-Type": arrow.ARROW})
+    )
+    answer = await api.http.post(path, content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert '"refused"' not in answer.text
+
+
+def same_state(one: Any, other: Any) -> None:
+    expected = other.learner.state()
+    for array, values in one.learner.state().items():
+        np.testing.assert_allclose(values, expected[array], rtol=1e-9, atol=1e-9, err_msg=array)
+
+
+@pytest.mark.each
+@pytest.mark.parametrize("form", ["JSON", "lines", "Arrow"])
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+@pytest.mark.parametrize(("learner", "settings"), WEIGHTED.values(), ids=WEIGHTED)
+async def test_weighted_rounds_are_weighted_updates(
+    store_url: str, learner: dict[str, Any], settings: dict[str, Any], split: list[int], form: str
+) -> None:
+    """Here, and where another worker replays the journal."""
+    truths = [LABELS[y] for y in Y] if "labels" in settings else Y.tolist()
+    rows = [{"x": X[i].tolist(), "y": truths[i], "weight": W[i]} for i in range(split[-1])]
+    async with serving(store_url) as api, serving(store_url) as other:
+        for name in ("single", "block"):
+            await api.create(learner, name, **settings)
+        for row in rows:
+            await api.update(name="single", **row)
+        for start, end in pairwise(split):
+            await sent(api, form, rows[start:end], "block")
+        single, block = await session_of(api, "single"), await session_of(api, "block")
+        same_state(block, single)
+        one, two = block.warmup, single.warmup
+        assert (None if one is None else one.weights) == (None if two is None else two.weights)
+        metrics = [(await api.inspect(name))["metrics"] for name in ("single", "block")]
+        assert metrics[1] == pytest.approx(metrics[0], rel=1e-9)
+        await api.create(learner, "without", **settings)
+        await api.rounds([row["x"] for row in rows], [row["y"] for row in rows], "without")
+        last = X[99].tolist()
+        found = [await api.predict(last, name, wait=False) for name in ("block", "without")]
+        assert found[0] | {"session": ""} != found[1] | {"session": ""}
+        assert await other.predict(last, "block", wait=False) == found[0]
+
+
+async def test_weights_of_one_are_none(memory: Api) -> None:
+    """In the journal and in what is remembered, too."""
+    x, y, n = X[:20].tolist(), Y[:20].tolist(), 20
+    await memory.create(RIDGE, dim=10)
+    first = await memory.rounds(x, y, id="batch")
+    assert await memory.rounds(x, y, id="batch", weight=[1] * n) == first | {"duplicate": True}
+    await memory.rounds(x, y, id="with", weight=[1.0] * n)
+    assert (await memory.rounds(x, y, id="with"))["duplicate"]
+    await memory.create(MEAN, "any")
+    for weight in ([1.0] * n, None):
+        await memory.rounds(x, y, "any", weight=weight)
+
+
+OF_WEIGHTS: dict[str, tuple[str, Any, str, str]] = {
+    "0": ("s", [1, 2, 3, 0], "invalid-request", "/weight/3"),
+    "negative": ("s", [1, -2, 3, 1], "invalid-request", "/weight/1"),
+    "too small": ("s", [1e-7, 1, 1, 1], "invalid-request", "/weight/0"),
+    "too large": ("s", [1, 1, 1e6, 2e6], "invalid-request", "/weight/3"),
+    "a text": ("s", [1, 1, "2", 1], "wrong-type", "/weight/2"),
+    "null": ("s", [1, 1, None, 1], "wrong-type", "/weight/2"),
+    "one for all": ("s", 2.0, "invalid-request", "/weight"),
+    "too few": ("s", [2.0] * 3, "invalid-request", ""),
+    "too many": ("s", [2.0] * 5, "invalid-request", ""),
+    "none": ("s", [], "invalid-request", ""),
+    "not taken": ("any", [1, 1, 2, 1], "invalid-request", "/weight"),
+}
+
+
+@pytest.mark.parametrize("width", [1, 5_000], ids=["whole", "in slices"])
+@pytest.mark.parametrize(("name", "weight", "slug", "pointer"), OF_WEIGHTS.values(), ids=OF_WEIGHTS)
+async def test_wrong_weights_change_nothing(
+    memory: Api, name: str, weight: Any, slug: str, pointer: str, width: int
+) -> None:
+    await memory.create(RIDGE)
+    await memory.create(MEAN, "any")
+    body = {"x": [[float(i)] * width for i in range(4)], "y": [1.0] * 4, "weight": weight}
+    problem = await memory.refused(slug, "POST", f"/sessions/{name}/rounds", body)
+    assert [one["pointer"] for one in problem["errors"]] == [pointer]
+    assert (await memory.inspect(name))["t"] == 0
+    if name == "any":
+        single = {"x": [0.0], "y": 1.0, "weight": 2}
+        assert problem["detail"] == (await memory.refused(slug, "POST", "/sessions/any/update", single))["detail"]
+
+
+async def test_a_line_with_a_weight_that_is_not_taken_is_named(memory: Api) -> None:
+    await memory.create(MEAN)
+    rows = [{"x": [1.0], "y": 1.0, "weight": 2.0 if i in (7, 9) else 1.0} for i in range(12)]
+    answer = await memory.http.post("/sessions/s/rounds", content=lines(rows), headers=NDJSON)
+    problem = check_problem(answer, "invalid-request")
+    assert (problem["line"], problem["errors"][0]["pointer"]) == (8, "/weight")
+    assert problem["detail"].startswith("Line 8: /weight: mean takes no weights")
+    answer = await memory.http.post("/sessions/s/rounds?block=5", content=lines(rows), headers=NDJSON)
+    assert '"line":8' in answer.text
+    assert (await memory.inspect())["t"] == 5
 
 
 @pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": {"a": "number", "b": "number"}}], ids=["dim", "schema"])

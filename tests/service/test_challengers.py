@@ -12,7 +12,7 @@ from okl_core.monitoring.duel import Duel
 from service.session.session import Session
 from tests.service.api import Api, serving, serving_on
 from tests.service.challenged import AUTO, CHAMPION, CLIPPED, LABELS, X, Y, attach, caught_up, named, session_of
-from tests.service.definitions import POMDR, RIDGE, define
+from tests.service.definitions import GAUSSIAN, POMDR, RIDGE, define
 
 pytestmark = pytest.mark.anyio
 
@@ -200,6 +200,37 @@ async def test_rounds_that_a_challenger_refuses_are_left_out(memory: Api) -> Non
     assert (told["t"], told["skipped"], told["behind"]) == (27, 3, 0)
     assert "5.0" in told["trouble"]
     assert told["comparison"]["rounds"] == 27 - 16
+
+
+@pytest.mark.parametrize("takes_weights", [True, False])
+async def test_a_challenger_learns_with_the_weights_of_its_champion(memory: Api, takes_weights: bool) -> None:
+    """One that takes none leaves those rounds out, of a block too."""
+    learner = {"kind": "nystrom-ridge", "config": {"kernel": GAUSSIAN}} if takes_weights else {"kind": "mean"}
+    await memory.create(RIDGE, y_range=[-1, 1])
+    await attach(memory, learner)
+    await memory.create(learner, "alone", y_range=[-1, 1])
+    x, y, weight = X[:40].tolist(), Y[:40].tolist(), [1.0, 3.0, 0.5, 1.0] * 10
+    names = ("s", "alone") if takes_weights else ("s",)
+    for name in names:
+        for row in range(4):
+            await memory.update(y[row], name, x=x[row], weight=weight[row])
+        await memory.rounds(x[4:], y[4:], name, weight=weight[4:])
+    if not takes_weights:
+        for row in (row for row in range(40) if weight[row] == 1.0):
+            await memory.update(y[row], "alone", x=x[row])
+    told: dict[str, Any] = {}
+    for _ in range(500):
+        told = await memory.call("GET", "/sessions/s/challengers/c")
+        if told["t"] + told["skipped"] == 40:
+            break
+        await asyncio.sleep(0.02)
+    assert (told["t"], told["skipped"]) == ((40, 0) if takes_weights else (20, 20))
+    assert (told["trouble"] is None) == takes_weights
+    own, alone = await session_of(memory, "s~c"), await session_of(memory, "alone")
+    assert own.learner is not None
+    assert alone.learner is not None
+    for name, array in alone.learner.state().items():
+        np.testing.assert_allclose(own.learner.state()[name], array, rtol=1e-9, atol=1e-9)
 
 
 async def test_what_cannot_be_attached(memory: Api) -> None:

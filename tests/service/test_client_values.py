@@ -173,11 +173,15 @@ def test_calls_with_frames(client: Client) -> None:
         "polars": (pl.DataFrame(X, schema=["a", "b"]), pl.Series(X[:, 0])),
     }
     client.create("lists", RIDGE)
-    client.rounds("lists", X.tolist(), X[:, 0].tolist())
+    weights = [2.0, 0.5] * 4
+    client.rounds("lists", X[:8].tolist(), X[:8, 0].tolist(), weight=weights)
+    client.rounds("lists", X[8:].tolist(), X[8:, 0].tolist())
     expected = client.predict("lists", X[3].tolist(), wait=False)["value"]
     for name, (given, truths) in frames.items():
         client.create(name, RIDGE)
-        client.rounds(name, given[:8], truths[:8])
+        client.rounds(
+            name, given[:8], truths[:8], weight=type(truths)(weights) if name != "numpy" else np.array(weights)
+        )
         for i in range(8, 12):
             x = given.iloc[i] if name == "pandas" else given.row(i, named=True) if name == "polars" else given[i]
             if i % 2:

@@ -18,6 +18,7 @@ from okl_core.records.record import Raw, Record, Value
 from okl_core.types import F64, Forecast
 from service.session.codec import (
     BlockEntry,
+    NamedClasses,
     RoundEntry,
     WaitingEntry,
     decode_answer,
@@ -116,9 +117,14 @@ def test_lags_come_back(data: st.DataObject, d: int, k: int) -> None:
 def blocks(draw: st.DrawFn) -> BlockEntry:
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     y, values = (draw(hnp.arrays(np.float64, n, elements=number)) for _ in range(2))
+    weight = draw(st.none() | hnp.arrays(np.float64, n, elements=finite))
+    classes = None
+    if draw(st.booleans()):
+        labels, given = draw(hnp.arrays(np.uint32, n)), draw(hnp.arrays(np.float64, n, elements=finite))
+        classes = NamedClasses(labels, given)
     rows = st.lists(hnp.arrays(np.float64, d, elements=number), min_size=n, max_size=n)
     raws = draw(rows | st.lists(inputs, min_size=n, max_size=n))
-    return BlockEntry(raws, y, values, draw(data), draw(words), None, draw(moments))
+    return BlockEntry(raws, y, values, draw(data), draw(words), None, draw(moments), classes, weight)
 
 
 @given(blocks())
@@ -127,7 +133,7 @@ def test_blocks_come_back(entry: BlockEntry) -> None:
     assert isinstance(found, BlockEntry)
     assert all(same_input(one, other) for one, other in zip(found.raws, entry.raws, strict=True))
     assert (found.y.tobytes(), found.values.tobytes()) == (entry.y.tobytes(), entry.values.tobytes())
-    for name in ("choices", "arithmetic", "moment"):
+    for name in ("choices", "arithmetic", "moment", "classes", "weight"):
         assert same(getattr(found, name), getattr(entry, name))
 
 
@@ -162,6 +168,12 @@ ENTRIES = {
     "record": encode_round(RoundEntry({"a": 1.0, "b": "é"}, 1.0, 0.25, 0.5, b"\x01", lags=np.ones(2))),
     "class": encode_round(RoundEntry(np.arange(3.0), 2.0, 0.25, 0.5, b"\x01", b"", None, 1)),
     "block": encode_block(BlockEntry(np.ones((2, 3)), np.ones(2), np.zeros(2), b"\x01")),
+    "block of classes": encode_block(
+        BlockEntry(
+            np.ones((2, 3)), np.ones(2), np.zeros(2), classes=NamedClasses(np.arange(2, dtype=np.uint32), np.ones(2))
+        )
+    ),
+    "weighted block": encode_block(BlockEntry(np.ones((2, 3)), np.ones(2), np.zeros(2), weight=np.array([2.0, 0.5]))),
     "block of records": encode_block(BlockEntry([{"a": 1.0}, np.ones(2)], np.ones(2), np.zeros(2), b"\x01")),
 }
 SEALED: dict[str, tuple[bytes, Callable[[bytes, str, bytes], object]]] = {

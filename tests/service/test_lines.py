@@ -59,7 +59,13 @@ def test_sent_again_under_its_key(url: str, client: Client, session: str) -> Non
 
 @pytest.mark.parametrize(
     ("wrong", "pointer"),
-    [({"x": ROWS[0]}, "/y"), ({"x": [1e999], "y": "yes"}, "/x/0"), ({"x": ROWS[0], "y": 3}, "/y")],
+    [
+        ({"x": ROWS[0]}, "/y"),
+        ({"x": [1e999], "y": "yes"}, "/x/0"),
+        ({"x": ROWS[0], "y": 3}, "/y"),
+        # It takes none.
+        *(({"x": ROWS[0], "y": "yes", "weight": weight}, "/weight") for weight in (2, 0, -1, 2e6, "2", None, True)),
+    ],
 )
 def test_a_wrong_line_is_named(url: str, client: Client, session: str, wrong: dict[str, Any], pointer: str) -> None:
     good = rows(60)

@@ -18,7 +18,7 @@ from service.session.requests import Batch, Report
 from service.store.base import Limits
 from tests.oracles.model_store import ModelStore
 from tests.service.api import NDJSON, Api, check_problem, lines, serving, serving_on, told
-from tests.service.definitions import MEAN, POMDR, define
+from tests.service.definitions import MEAN, POMDR, RIDGE, define
 from tests.service.worker import (
     DATA,
     TRUTHS,
@@ -149,6 +149,41 @@ async def test_the_same_round_with_another_weight_is_another_request() -> None:
         for weight in (1.0, 3.0):
             with pytest.raises(IdConflict):
                 await worker.rounds.update("s", Report(1.0, "u", [1.0], weight=weight))
+
+
+async def test_the_same_rounds_with_other_weights_are_another_request() -> None:
+    weights = [None, np.array([2.0, 1.0]), np.array([1.0, 2.0])]
+    async with working(ModelStore()) as worker:
+        await worker.sessions.create(define(RIDGE))
+        for i in range(len(weights)):
+            sent = [Batch([[1.0], [0.5]], [1.0, -1.0], f"b{i}", weight=one) for one in weights]
+            first = await worker.rounds.rounds("s", sent[i])
+            for other, batch in enumerate(sent):
+                if other == i:
+                    again = await worker.rounds.rounds("s", batch)
+                    assert (again.t, again.loss, again.is_duplicate) == (first.t, first.loss, True)
+                else:
+                    with pytest.raises(IdConflict):
+                        await worker.rounds.rounds("s", batch)
+            # Weights are no truths of more rounds.
+            with pytest.raises(IdConflict):
+                await worker.rounds.rounds("s", Batch([[1.0], [0.5]] * 2, [1.0, -1.0, 2.0, 1.0], f"b{i}"))
+
+
+@pytest.mark.parametrize("first", [0, 3, 5, 6])
+async def test_a_body_with_weights_that_has_grown_is_learned_from_where_it_ended(memory: Api, first: int) -> None:
+    """Whether its first weight is in what was learned before or not; with other weights it is another body."""
+    path, headers = "/sessions/s/rounds", NDJSON | {"Idempotency-Key": "k"}
+    rows = [{"x": X[i], "y": Y[i], "weight": 1.0 if i < first else 2.0} for i in range(9)]
+    await memory.create({"kind": "ons"}, dim=10)
+    query = {"block": 4}
+    for length, duplicates in ((6, [False] * 2), (9, [True, True, False, False])):
+        answer = told(await memory.http.post(path, content=lines(rows[:length]), headers=headers, params=query))
+        assert [one["duplicate"] for one in answer[: len(duplicates)]] == duplicates
+        assert (await memory.inspect())["t"] == length
+    rows[5]["weight"] = 3.0
+    *_, last = told(await memory.http.post(path, content=lines(rows), headers=headers, params=query))
+    assert last["refused"]["type"] == "/problems/id-conflict"
 
 
 def lines_from(start: int, stop: int) -> bytes:
