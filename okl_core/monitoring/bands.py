@@ -56,7 +56,7 @@ def boundary(v: float, alpha: float, c: float = 1.0) -> float:
 def boundaries(v: F64, alpha: F64 | float, c: float = 1.0) -> F64:
     """u(v) of arrays that broadcast together; equals `boundary` elementwise, up to rounding."""
     log, scaled = -np.log(np.asarray(alpha, dtype=np.float64)), np.asarray(v, dtype=np.float64) / (c * c)
-    # The line that is least has a larger k the larger v is, and the smaller the logarithm; of two that meet, rounding decides.
+    # The line that is least has a larger k the larger v is, and the smaller the logarithm. Rounding chooses of two that meet.
     first = (_ROWS @ (1.0, log.max(initial=0.0), scaled.min(initial=math.inf))).argmin()
     last = (_ROWS @ (1.0, log.min(initial=math.inf), scaled.max(initial=0.0))).argmin()
     offset, inverse, slope = _ROWS[min(first, last) : max(first, last) + 1].T
