@@ -125,6 +125,30 @@ def test_the_names_that_users_import() -> None:
         _ = okl.nothing
 
 
+WITHOUT_EXTRAS = """
+import inspect, pydoc, sys
+
+sys.modules |= {"river": None, "sklearn": None}
+import okl
+
+assert not hasattr(okl, "river")
+assert {"Client", "errors"} <= dict(inspect.getmembers(okl)).keys()
+assert "class Client" in pydoc.plain(pydoc.render_doc(okl))
+for statement in ("import okl.river", "from okl import river", "import okl.sklearn", "from okl import sklearn", "okl.river"):
+    try:
+        exec(statement)
+    except (ImportError, AttributeError) as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_module_whose_extra_is_missing_can_be_looked_for() -> None:
+    told = subprocess.check_output([sys.executable, "-c", WITHOUT_EXTRAS], text=True).splitlines()
+    missing = [f"ImportError the estimators of {name}" for name in ("River", "River", "scikit-learn", "scikit-learn")]
+    for line, start in zip(told, [*missing, "AttributeError the estimators of River"], strict=True):
+        assert line.startswith(f"{start} need it: pip install 'okl[")
+
+
 @pytest.mark.parametrize("name", ["errors.ServiceError", "river.Classifier", "sklearn.Classifier"])
 def test_modules_are_imported_on_first_use(name: str) -> None:
     program = f"import sys, okl; assert 'httpx' not in sys.modules; print(*dir(okl), okl.{name}.__module__)"
