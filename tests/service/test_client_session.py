@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -115,6 +116,13 @@ def test_a_service_of_ones_own(tmp_path: Any) -> None:
     assert kept.exists()
     with Client(client.url) as again:
         assert not again.is_ready()
+
+
+def test_a_path_that_is_no_text_is_refused(tmp_path: Any) -> None:
+    service = okl.local(tmp_path / os.fsdecode(b"\xff.sqlite3"))
+    with pytest.raises(errors.ConfigurationError, match=r"\\udcff.sqlite3' is not valid Unicode"), service:
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_names_that_users_import() -> None:
