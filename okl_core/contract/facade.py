@@ -15,7 +15,7 @@ from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import pack, require_like
+from okl_core.contract.state import DIM, LAGS, pack, require_like
 from okl_core.contract.threads import OneBlasThread, needs_one_thread, one_thread_if
 from okl_core.errors import (
     DivergedError,
@@ -30,9 +30,6 @@ from okl_core.errors import (
     unresolved,
 )
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
-
-DIM, LAGS = "dim", "lags"
-"""Names of the arrays that `state` adds to those of the learner: the number of inputs, and the lags if there are any."""
 
 REPLAY_TOLERANCE = 1e-9
 """Largest difference between a replayed and a recorded forecast, relative to max(1, |value|)."""
