@@ -69,7 +69,10 @@ _MODULES: Final = ("errors", "river", "sklearn")
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"okl.{name}")
+        try:
+            return import_module(f"okl.{name}")
+        except ImportError as error:  # `hasattr`, `inspect` and `help` expect this one for what is not there
+            raise AttributeError(str(error)) from error
     if name not in _WHERE:
         raise AttributeError(f"module 'okl' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_WHERE[name]), name)

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from okl.client import Client, local_url
-from okl.errors import ServiceError
+from okl.errors import ConfigurationError, ServiceError
 
 HOST: Final = "127.0.0.1"
 STARTS_WITHIN_S, STOPS_WITHIN_S = 60.0, 20.0
@@ -26,17 +26,15 @@ def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None
     """Start a service on a free port of this machine and yield a client of it; stop the service at the end of the block.
 
     `store` is a file or a store URL that keeps the sessions; without it they are discarded at the end. Raises ServiceError if
-    the service does not start.
+    the service does not start, and ConfigurationError for a path that is not valid Unicode.
 
         with okl.local() as client:
             prices = client.session("prices")
     """
     with tempfile.TemporaryDirectory(prefix="okl-") as folder:
-        kept = Path(folder) / "okl.sqlite3" if store is None else store
-        url = str(kept) if "://" in str(kept) else f"sqlite:///{quote(str(Path(kept).absolute()))}"
         port = _free_port()
         environment = os.environ | {
-            "OKL_STORE": url,
+            "OKL_STORE": _store_url(Path(folder) / "okl.sqlite3" if store is None else store),
             "OKL_HOST": HOST,
             "OKL_PORT": str(port),
             "OKL_LOG_LEVEL": "warning",
@@ -54,6 +52,16 @@ def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None
                 process.wait(STOPS_WITHIN_S)
             process.kill()
             process.wait()
+
+
+def _store_url(store: str | os.PathLike[str]) -> str:
+    if "://" in str(store):
+        return str(store)
+    path = str(Path(store).absolute())
+    try:
+        return f"sqlite:///{quote(path)}"
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"The path {path!r} is not valid Unicode; name the file otherwise.") from error
 
 
 def _wait_until_ready(process: Popen[bytes], address: str) -> None:

@@ -221,10 +221,14 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return RecordLearner(spec, range(len(self.classes_)), self.warmup_rounds)
 
     def _places(self, truths: NDArray[Any]) -> list[int]:
-        known = set(self.classes_.tolist())
+        classes = self.classes_
+        if classes.dtype.kind == truths.dtype.kind and truths.dtype.kind in "mM":
+            unit = np.result_type(classes, truths)  # `tolist` makes dates of days, but integers of nanoseconds
+            classes, truths = classes.astype(unit), truths.astype(unit)
+        known = set(classes.tolist())
         if new := [label for label in _distinct(truths).tolist() if label not in known]:
             raise ValueError(f"y has labels that are not in `classes`: {new!r}")
-        return np.searchsorted(self.classes_, truths).tolist()
+        return np.searchsorted(classes, truths).tolist()
 
 
 @final

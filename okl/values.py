@@ -139,7 +139,8 @@ def frame_of(value: Any) -> Any:
     except narwhals.exceptions.DuplicateError:
         raise _duplicates(list(getattr(value, "column_names", value.columns))) from None
     if isinstance(found, narwhals.LazyFrame):
-        raise WrongType(f"A {type(value).__name__} has no rows yet; pass what its collect() returns.", errors=[])
+        remedy = "pass what its collect() returns" if hasattr(value, "collect") else "materialize it first"
+        raise WrongType(f"A {type(value).__name__} has no rows yet; {remedy}.", errors=[])
     return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
 
 

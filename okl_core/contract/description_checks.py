@@ -8,9 +8,9 @@ import math
 import re
 
 from okl_core.contract.agreement import Raises, clause, require, same_arrays
-from okl_core.contract.facade import DIM, create
+from okl_core.contract.facade import create
 from okl_core.contract.learner import get_learner, parse_spec
-from okl_core.contract.state import pack
+from okl_core.contract.state import DIM, pack
 from okl_core.contract.subject import Subject
 from okl_core.errors import ConfigError
 

@@ -15,7 +15,7 @@ from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import pack, require_like
+from okl_core.contract.state import DIM, LAGS, pack, require_like
 from okl_core.contract.threads import OneBlasThread, needs_one_thread, one_thread_if
 from okl_core.errors import (
     DivergedError,
@@ -31,8 +31,8 @@ from okl_core.errors import (
 )
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
 
-DIM, LAGS = "dim", "lags"
-"""Names of the arrays that `state` adds to those of the learner: the number of inputs, and the lags if there are any."""
+LARGEST_DIM = 2**31 - 1
+"""The most inputs that a state may have: BLAS counts them in 32 bits."""
 
 REPLAY_TOLERANCE = 1e-9
 """Largest difference between a replayed and a recorded forecast, relative to max(1, |value|)."""
@@ -366,7 +366,7 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) ->
     """
     parsed, learner, config = parse_spec(spec)
     remaining = dict(arrays)
-    dim = _stored_dim(remaining.pop(DIM, None), dim)
+    is_given, dim = dim is not None, _stored_dim(remaining.pop(DIM, None), dim)
     lags = remaining.pop(LAGS, None) if parsed.lags else None
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
@@ -378,13 +378,17 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) ->
         require_like(state, remaining, learner.init(config, dim + parsed.lags))
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error
+    except MemoryError as error:
+        if is_given:
+            raise
+        raise StateFormatError(f"a new state of its dimension, {dim}, does not fit into memory: {error}") from error
     return restored
 
 
 def _stored_dim(stored: Stored | None, expected: int | None) -> int:
-    size = float(stored.item()) if stored is not None and stored.size == 1 else math.nan
-    if not (size >= 1.0 and size.is_integer()):
-        raise StateFormatError(f"the state needs its dimension, a whole number from 1 on, in the array {DIM!r}")
+    size = stored.item() if stored is not None and stored.shape == () and stored.dtype == np.float64 else math.nan
+    if not (1.0 <= size <= LARGEST_DIM and size.is_integer()):
+        raise StateFormatError(f"the state needs its dimension, a whole number from 1 to {LARGEST_DIM}, in {DIM!r}")
     if expected is not None and checked_dim(expected) != size:
         raise StateFormatError(f"the state is of dimension {size:.0f}, not {expected}")
     return int(size)

@@ -14,6 +14,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -27,7 +28,7 @@ from okl_core.contract.lags import MAX_LAGS, first_lags, lag_rows
 from okl_core.contract.learned_half_life import has_learned_half_life, mixture
 from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import unpack
+from okl_core.contract.state import DIM, LAGS, unpack
 from okl_core.contract.workload import LONG_WORK
 from okl_core.contract.wrong_fields import json_name, told
 from okl_core.errors import (
@@ -231,9 +232,14 @@ _REGISTRY: dict[str, Learner[Any, Any, Any]] = {}
 
 
 def register(cls: type[Learner[Any, Any, Any]]) -> type[Learner[Any, Any, Any]]:
-    """Class decorator that registers a learner by its kind."""
+    """Class decorator that registers a learner by its kind.
+
+    Raises ConfigError if another learner has the kind, or if the state has a field of a name that is the library's.
+    """
     if cls.kind in _REGISTRY and type(_REGISTRY[cls.kind]) is not cls:
         raise ConfigError(f"two learners are called {cls.kind!r}")
+    if taken := {field.name for field in fields(cls.state_type)} & {DIM, LAGS}:
+        raise ConfigError(f"{cls.kind}: the name {min(taken)!r} in a state is the library's; give the field another")
     _REGISTRY[cls.kind] = cls()
     return cls
 

@@ -16,9 +16,10 @@ from okl_core.contract.agreement import (
     same_arrays,
     same_rounds,
 )
-from okl_core.contract.facade import DIM, LAGS, create, restore
+from okl_core.contract.facade import create, restore
 from okl_core.contract.learner import get_learner, parse_spec
 from okl_core.contract.probabilities import given_probabilities
+from okl_core.contract.state import DIM, LAGS
 from okl_core.contract.subject import Subject
 from okl_core.errors import ConfigError
 from okl_core.types import REALS, Interval, Target
@@ -174,7 +175,6 @@ def check_lags(subject: Subject) -> None:
     dim = max(1, subject.dim - k)
     spec, X = subject.spec.model_copy(update={"lags": k}), subject.X[:, :dim]
     lagged, by_hand = create(spec, dim), create(subject.spec, dim + k)
-    require(LAGS not in by_hand.state(), f"the array {LAGS!r} of a state is the library's; the learner has one too")
     past, choices = [0.0] * k, []
     for t, (x, y) in enumerate(zip(X, subject.y.tolist(), strict=True)):
         given, where = np.append(x, past), f"round {t + 1} with lags"

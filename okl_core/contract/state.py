@@ -32,6 +32,9 @@ DIGEST_BYTES = 16
 MOST_ARRAYS = 1 << 16
 """A few bytes name an empty array, which takes a hundred in memory."""
 
+DIM, LAGS = "dim", "lags"
+"""Arrays that `OnlineLearner.state` adds to those of the learner: the number of inputs, and the lags if there are any."""
+
 S = TypeVar("S", bound=StatePart)
 A = TypeVar("A")
 
@@ -143,7 +146,7 @@ def _hints(state_type: type[StatePart]) -> dict[str, Any]:
 
 
 def to_bytes(arrays: Mapping[str, Stored], meta: Mapping[str, Any]) -> bytes:
-    """Named arrays and JSON-able metadata as bytes."""
+    """Named arrays and JSON-able metadata as bytes. `meta` may not use the names "format" and "shapes"."""
     numbers = {name: array for name, array in arrays.items() if array.dtype == np.float64}
     shapes = {name: list(array.shape) for name, array in numbers.items()}
     document = json.dumps({**meta, "format": FORMAT_VERSION, "shapes": shapes}).encode()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from okl_core.errors import StateFormatError
 from okl_core.records.extension import Extension
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
@@ -38,14 +39,19 @@ def _scaling_told(scaling: Scaling) -> list[Any]:
 
 def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
     """The inverse of `told_of` and `arrays_of`. Raises KeyError, ValueError, TypeError, StateFormatError."""
-    scaling = None
+    fields, scaling = fields_of(told["fields"]), None
     if told["scaling"] is not None:
         bends, radius, *doubts = told["scaling"]
         tried, strayed = doubts or ((), ())
         low, span = (np.asarray(arrays[f"scaling.{end}"], dtype=np.float64) for end in ("low", "span"))
-        trials = {j: Trial(constant, tuple(distances)) for j, (constant, distances) in tried}
-        scaling = Scaling(low, span, bends, radius, trials, {j: Stray(*stray) for j, stray in strayed})
-    return Preparation(fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
+        trials = {j: Trial(float(constant), tuple(map(float, distances))) for j, (constant, distances) in tried}
+        strays = {j: Stray(int(times), float(last)) for j, (times, last) in strayed}
+        if not low.shape == span.shape == (fields.width,):
+            raise StateFormatError(f"{fields.width} columns have a scaling of shapes {low.shape} and {span.shape}")
+        if unknown := [j for j in (*trials, *strays) if type(j) is not int or not 0 <= j < len(low)]:
+            raise StateFormatError(f"there are {len(low)} columns, and a doubt about column {unknown[0]!r}")
+        scaling = Scaling(low, span, bends, radius, trials, strays)
+    return Preparation(fields, scaling, Extension.decode(told["extension"]))
 
 
 def fields_told(fields: Fields) -> Json:

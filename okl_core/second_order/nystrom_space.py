@@ -39,7 +39,8 @@ Precision = Annotated[
     Field(
         description="Precision of the dictionary, its factors and the learned inverse: float64 (double), or float32 "
         "(single), with half the memory, and less time from some 200 points on, but fewer correct digits in forecasts: too "
-        "few for a replay on another processor with a regularization below 0.1, or an ald threshold below 0.03."
+        "few for a replay on another processor with an ald threshold below 0.03 or, except in nystrom-aioli, a "
+        "regularization below 0.1 without an ald threshold of 0.1 or more."
     ),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from okl_core.contract.checks import (
     make_subject,
 )
 from okl_core.contract.subject import ROUNDS
+from okl_core.errors import ConfigError
 from tests.contract.broken import BROKEN, Sleepy
+from tests.contract.broken.sleepy import Weights
 
 REFERENCES = Path(__file__).parents[2] / "docs" / "references.md"
 
@@ -353,6 +356,16 @@ def test_third_party_learner() -> None:
 
 
 @pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("name", ["dim", "lags"])
+def test_a_field_with_a_name_of_the_library_is_refused(name: str) -> None:
+    """`state` replaced its array by the library's, and `restore` then missed it."""
+    state_type = make_dataclass("Named", [(name, float)], bases=(Weights,))
+    with pytest.raises(ConfigError, match=f"sleepy: the name '{name}' in a state is the library's"):
+        register(type("Named", (Sleepy,), {"state_type": state_type}))
+    assert "sleepy" not in learner_kinds()
+
+
+@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize(("cls", "check"), BROKEN, ids=lambda value: value.__name__)
 def test_broken_learner_is_caught(cls: type[Sleepy], check: Check) -> None:
     register(cls)
@@ -361,6 +374,6 @@ def test_broken_learner_is_caught(cls: type[Sleepy], check: Check) -> None:
 
 
 def test_broken_learners_cover_the_checks() -> None:
-    # The library itself does what this check covers, so no learner can break it.
-    of_the_library = {check_bad_input_changes_nothing}
+    # The library itself does what these checks cover, so no learner can break them.
+    of_the_library = {check_bad_input_changes_nothing, check_lags}
     assert {check for _, check in BROKEN} == set(CHECKS) - of_the_library

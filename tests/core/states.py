@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from okl_core import OnlineLearner
-from okl_core.contract.facade import DIM
-from okl_core.contract.state import unpack
+from okl_core.contract.state import DIM, unpack
 from okl_core.types import StatePart
 
 S = TypeVar("S", bound=StatePart)

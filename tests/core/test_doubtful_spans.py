@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from okl_core.errors import StateFormatError
 from okl_core.records.fields import Field, Fields
 from okl_core.records.kept import arrays_of, preparation_of, told_of
 from okl_core.records.preparation import Preparation
@@ -127,3 +129,26 @@ def test_blocks_and_snapshots_change_nothing(a: F64, b: F64, first: int, data: s
     np.testing.assert_array_equal(np.concatenate((start, block.learn_rows(V[cut:]))), np.array(expected).reshape(-1, 2))
     assert json.dumps(told_of(block)) == json.dumps(told_of(one))
     assert np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("column", [2, -1, 9999, 0.0, True, "0"])
+@pytest.mark.parametrize(("kind", "doubt"), [("trials", [0.0, [1.0]]), ("strays", [1, 1e6])])
+def test_doubts_about_columns_that_are_not_there_are_refused(column: Any, kind: str, doubt: list[Any]) -> None:
+    plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
+
+    def doubted(j: Any) -> dict[str, Any]:
+        doubts = {"trials": [], "strays": [], kind: [[j, doubt]]}
+        return told_of(plain) | {"scaling": [True, None, doubts["trials"], doubts["strays"]]}
+
+    [column_in_doubt] = getattr(preparation_of(doubted(1), arrays_of(plain)).scaling, kind)
+    assert column_in_doubt == 1
+    with pytest.raises(StateFormatError, match="there are 2 columns"):
+        preparation_of(doubted(column), arrays_of(plain))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
+@pytest.mark.parametrize("name", ["scaling.low", "scaling.span"])
+def test_a_scaling_of_other_columns_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
+    with pytest.raises(StateFormatError, match="2 columns have a scaling of shapes"):
+        preparation_of(told_of(plain), arrays_of(plain) | {name: np.ones(shape)})

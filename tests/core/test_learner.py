@@ -326,9 +326,21 @@ class TestRounds:
             restore({"kind": "mean"}, {"t": np.array(1.0), "dim": np.array(2.0)})
         with pytest.raises(StateFormatError, match="of dimension 2, not 3"):
             restore({"kind": "mean"}, arrays, dim=3)
-        for wrong in ({}, *({"dim": np.array(dim)} for dim in (0.0, 1.5, np.nan, np.inf, [2.0, 2.0]))):
+
+    def test_a_state_of_no_dimension_is_refused(self) -> None:
+        arrays: dict[str, Any] = create({"kind": "mean"}, dim=2).state()
+        del arrays["dim"]
+        of_another_type = ([2.0], [2.0, 2.0], "a", ["a"], 2j, None, True, 2, np.float32(2.0))
+        for wrong in (
+            {},
+            *({"dim": np.array(dim)} for dim in (0.0, 1.5, np.nan, np.inf, 1e10, 1e300, *of_another_type)),
+        ):
             with pytest.raises(StateFormatError, match="needs its dimension"):
-                restore({"kind": "mean"}, {"t": arrays["t"], "total": arrays["total"]} | wrong)
+                restore({"kind": "mean"}, arrays | wrong)
+
+    def test_a_state_of_a_dimension_beyond_memory_is_refused(self) -> None:
+        with pytest.raises(StateFormatError, match="dimension, 1000000000, does not fit"):
+            restore({"kind": "ons"}, create({"kind": "ons"}, dim=2).state() | {"dim": np.array(1e9)})
 
     def test_sign_of_zero_is_plus_one(self) -> None:
         assert [Forecast(value).label for value in (-0.1, -0.0, 0.0, 0.1)] == [-1, 1, 1, 1]

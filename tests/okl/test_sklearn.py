@@ -140,6 +140,19 @@ def test_labels_of_types_that_cannot_be_sorted_are_refused() -> None:
         model.partial_fit(X[:9], Y[:9], classes=labels)
 
 
+@pytest.mark.parametrize(("first", "then"), [("M8[D]", "M8[ns]"), ("M8[ns]", "M8[D]"), ("m8[s]", "m8[ns]")])
+def test_times_are_labels_in_any_unit(first: str, then: str) -> None:
+    labels = np.array([0, 86_400], dtype="M8[s]" if first[0] == "M" else "m8[s]")
+    truths, classes = labels[Y[:FEW]], labels.astype(first)
+    one, other = (Classifier("aioli").partial_fit(X[:50], truths[:50].astype(first), classes) for _ in "ab")
+    one.partial_fit(X[50:FEW], truths[50:].astype(first))
+    other.partial_fit(X[50:FEW], truths[50:].astype(then))
+    assert other.predict(X).tolist() == one.predict(X).tolist()
+    assert set(other.predict(X).tolist()) == set(other.classes_.tolist())
+    with pytest.raises(ValueError, match="not in `classes`"):
+        other.partial_fit(X[:1], labels[1:].astype(then.replace("D", "h")) + 1)
+
+
 def test_a_warm_up_has_two_rounds_at_least() -> None:
     for model in (Classifier(warmup_rounds=0), Regressor(warmup_rounds=-1)):
         with pytest.raises(ValueError, match="warmup_rounds must be at least 2"):

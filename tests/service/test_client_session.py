@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -117,12 +118,43 @@ def test_a_service_of_ones_own(tmp_path: Any) -> None:
         assert not again.is_ready()
 
 
+def test_a_path_that_is_no_text_is_refused(tmp_path: Any) -> None:
+    service = okl.local(tmp_path / os.fsdecode(b"\xff.sqlite3"))
+    with pytest.raises(errors.ConfigurationError, match=r"\\udcff.sqlite3' is not valid Unicode"), service:
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_names_that_users_import() -> None:
     for name in okl.__all__:
         assert getattr(okl, name).__doc__
     assert set(okl.__all__) <= set(dir(okl))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = okl.nothing
+
+
+WITHOUT_EXTRAS = """
+import inspect, pydoc, sys
+
+sys.modules |= {"river": None, "sklearn": None}
+import okl
+
+assert not hasattr(okl, "river")
+assert {"Client", "errors"} <= dict(inspect.getmembers(okl)).keys()
+assert "class Client" in pydoc.plain(pydoc.render_doc(okl))
+for statement in ("import okl.river", "from okl import river", "import okl.sklearn", "from okl import sklearn", "okl.river"):
+    try:
+        exec(statement)
+    except (ImportError, AttributeError) as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_module_whose_extra_is_missing_can_be_looked_for() -> None:
+    told = subprocess.check_output([sys.executable, "-c", WITHOUT_EXTRAS], text=True).splitlines()
+    missing = [f"ImportError the estimators of {name}" for name in ("River", "River", "scikit-learn", "scikit-learn")]
+    for line, start in zip(told, [*missing, "AttributeError the estimators of River"], strict=True):
+        assert line.startswith(f"{start} need it: pip install 'okl[")
 
 
 @pytest.mark.parametrize("name", ["errors.ServiceError", "river.Classifier", "sklearn.Classifier"])

@@ -145,11 +145,23 @@ def test_fields_of_arrays_are_names() -> None:
     assert rows(pa.array([{"a": 1}, {"a": None}])) == [{"a": 1}, {"a": None}]
 
 
+class Relation:
+    """A lazy frame that is not collected, as those of DuckDB and Ibis are."""
+
+    def __narwhals_lazyframe__(self) -> Relation:
+        return self
+
+    def _with_version(self, version: Any) -> Relation:
+        return self
+
+
 def test_a_lazy_frame_has_to_be_collected() -> None:
     lazy = pl.DataFrame(COLUMNS).lazy()
     for read in (row, rows, column):
-        with pytest.raises(WrongType, match="LazyFrame has no rows yet"):
+        with pytest.raises(WrongType, match=r"LazyFrame has no rows yet; pass what its collect\(\) returns"):
             read(lazy)
+        with pytest.raises(WrongType, match="A Relation has no rows yet; materialize it first"):
+            read(Relation())
 
 
 def test_truths_have_no_names() -> None:

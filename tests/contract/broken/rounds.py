@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from okl_core.contract.checks import (
     check_extreme_inputs,
     check_forecast_is_blind,
-    check_lags,
     check_play_is_pure,
     check_predict_is_pure,
     check_probabilities,
@@ -94,21 +92,6 @@ class RollsDice(Sleepy):
 
     def init(self, config: Any, dim: int) -> Any:
         return Weights(t=0, w=_DICE.normal(size=dim))
-
-
-@dataclass(slots=True)
-class OwnLags(Weights):
-    lags: F64
-
-
-@breaks(check_lags)
-class CallsItsOwnLags(Sleepy):
-    """Has an array of the name that is the library's."""
-
-    state_type = OwnLags
-
-    def init(self, config: Any, dim: int) -> Any:
-        return OwnLags(t=0, w=np.zeros(dim), lags=np.zeros(2))
 
 
 @breaks(check_extreme_inputs)
