@@ -13,9 +13,10 @@ Two rules mend a span that later values contradict:
 
 1. Until sixteen values have differed from the constant of a column, it is on trial. If its span is more than eight times
    off their usual distance, low becomes the constant and the span this distance.
-2. After 64 rounds in a row with ever new values more than 1,000 spans from low, the span is unknown again, and low is the
-   constant. So noise around a constant is not taken for the range of a column, and a code for a missing value, sent for
-   some time, does not become its range. (Values equal to low count neither way.)
+2. After 64 values in a row, each unlike the one before and more than 1,000 spans from low, the span is unknown again, and
+   low is the constant. So noise around a constant is not taken for the range of a column, and one code for a missing
+   value, sent for some time, does not become its range; two codes in turn do. Values equal to low, and repeated far values,
+   count neither way.
 
 If there are at least sixteen such columns, and half of those that vary have at least half of the largest range, all are
 taken to share one unit, as pixels do: every span is the largest range. A nearly constant column is then not blown up.
@@ -94,7 +95,8 @@ class Scaling:
     _divisor: F64 = field(init=False, compare=False, repr=False)
     _anchor: F64 = field(init=False, compare=False, repr=False)
     _limit: F64 = field(init=False, compare=False, repr=False)
-    """A value farther than the limit from the anchor concerns the span of its column; shape (d,) each."""
+    _repeated: F64 = field(init=False, compare=False, repr=False)
+    """A value farther than the limit from the anchor, and not the repeated one, concerns its column; shape (d,) each."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unknown", tuple(np.flatnonzero(self.span == 0.0).tolist()))
@@ -105,8 +107,13 @@ class Scaling:
         for j, trial in self.trials.items():
             anchor[j] = trial.constant
         limit[[*self.trials, *self.strays]] = 0.0
+        repeated = np.full(len(self.span), np.nan)
+        for j, stray in self.strays.items():
+            # A trial counts every value. Otherwise a column that stays at one far value would cost a copy a round.
+            repeated[j] = np.nan if j in self.trials else stray.last
         object.__setattr__(self, "_anchor", anchor)
         object.__setattr__(self, "_limit", limit)
+        object.__setattr__(self, "_repeated", repeated)
 
     @classmethod
     def of_ranges(cls, low: F64, high: F64, radius: float | None = None) -> Scaling:
@@ -189,12 +196,13 @@ class Scaling:
     def _concerns(self, V: F64) -> NDArray[np.bool_]:
         """Whether each value of V, shape (d,) or (n, d), concerns the span of its column."""
         with np.errstate(over="ignore"):
-            return np.abs(V - self._anchor) > self._limit
+            concerned = np.abs(V - self._anchor) > self._limit
+        return concerned & (self._repeated != V) if self.strays else concerned
 
     @property
     def nbytes(self) -> int:
         trials = sum(BYTES_OF_TRIAL + BYTES_OF_NUMBER * len(trial.distances) for trial in self.trials.values())
-        return 5 * self.low.nbytes + trials + BYTES_OF_TRIAL * len(self.strays)
+        return 6 * self.low.nbytes + trials + BYTES_OF_TRIAL * len(self.strays)
 
     def is_as(self, other: Scaling | None) -> bool:
         """Whether both scale alike."""
@@ -224,12 +232,10 @@ def _tried(value: float, low: float, span: float, trial: Trial | None) -> tuple[
 
 
 def _strayed(value: float, low: float, span: float, stray: Stray | None) -> Stray | None:
-    """The contradictions in a row after a value other than low; None if it is none."""
+    """The contradictions in a row after a value other than low and the last of them; None if it is none."""
     if not abs(value - low) > FAR * span:
         return None
-    if stray is None:
-        return Stray(1, value)
-    return stray if value == stray.last else Stray(stray.times + 1, value)
+    return Stray(1 if stray is None else stray.times + 1, value)
 
 
 def _ranges(X: F64) -> tuple[F64, F64, dict[int, Trial]]:

@@ -95,6 +95,13 @@ def test_a_column_that_varied_keeps_its_numbers(stretch: F64) -> None:
     assert after_all(column).is_as(found(column[:WARMUP, None]))
 
 
+def test_a_far_value_that_stays_costs_once() -> None:
+    scaling = after_all(np.append(noise(700), -9999.0))
+    assert scaling.seen(np.array([-9999.0])) is scaling
+    assert scaling.seen(np.array([-9998.0])).strays[0].times == 2
+    assert not scaling.seen(np.array([1.0])).strays
+
+
 def test_a_trial_ends() -> None:
     """So that many absurd values later do no harm, and a rare value costs no memory."""
     scaling = after_all(np.append(np.zeros(WARMUP), np.resize([1.0, 0.0], 2 * SETTLED)))
