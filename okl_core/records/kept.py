@@ -11,7 +11,7 @@ import numpy as np
 from okl_core.records.extension import Extension
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
-from okl_core.records.scaling import Scaling, Stray, Trial
+from okl_core.records.scaling import Former, Scaling, Stray, Trial
 from okl_core.types import F64, Stored
 
 Json = dict[str, Any]
@@ -32,8 +32,8 @@ def told_of(preparation: Preparation) -> Json:
 
 
 def _scaling_told(scaling: Scaling) -> list[Any]:
-    doubts = [list(scaling.trials.items()), list(scaling.strays.items())] if scaling.trials or scaling.strays else []
-    return [scaling.bends, scaling.radius, *doubts]
+    doubts = [list(one.items()) for one in (scaling.trials, scaling.strays, scaling.formers)]
+    return [scaling.bends, scaling.radius, *(doubts if any(doubts) else [])]
 
 
 def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
@@ -41,10 +41,11 @@ def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
     scaling = None
     if told["scaling"] is not None:
         bends, radius, *doubts = told["scaling"]
-        tried, strayed = doubts or ((), ())
+        tried, strayed, lost = doubts or ((), (), ())
         low, span = (np.asarray(arrays[f"scaling.{end}"], dtype=np.float64) for end in ("low", "span"))
         trials = {j: Trial(constant, tuple(distances)) for j, (constant, distances) in tried}
-        scaling = Scaling(low, span, bends, radius, trials, {j: Stray(*stray) for j, stray in strayed})
+        strays, formers = {j: Stray(*stray) for j, stray in strayed}, {j: Former(*former) for j, former in lost}
+        scaling = Scaling(low, span, bends, radius, trials, strays, formers)
     return Preparation(fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
 
 
