@@ -12,7 +12,7 @@ from okl_core.errors import StateFormatError
 from okl_core.records.extension import Extension
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
-from okl_core.records.scaling import Scaling, Stray, Trial
+from okl_core.records.scaling import Former, Scaling, Stray, Trial
 from okl_core.types import F64, Stored
 
 Json = dict[str, Any]
@@ -33,8 +33,8 @@ def told_of(preparation: Preparation) -> Json:
 
 
 def _scaling_told(scaling: Scaling) -> list[Any]:
-    doubts = [list(scaling.trials.items()), list(scaling.strays.items())] if scaling.trials or scaling.strays else []
-    return [scaling.bends, scaling.radius, *doubts]
+    doubts = [list(one.items()) for one in (scaling.trials, scaling.strays, scaling.formers)]
+    return [scaling.bends, scaling.radius, *(doubts if any(doubts) else [])]
 
 
 def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
@@ -42,15 +42,16 @@ def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
     fields, scaling = fields_of(told["fields"]), None
     if told["scaling"] is not None:
         bends, radius, *doubts = told["scaling"]
-        tried, strayed = doubts or ((), ())
+        tried, strayed, lost = doubts or ((), (), ())
         low, span = (np.asarray(arrays[f"scaling.{end}"], dtype=np.float64) for end in ("low", "span"))
         trials = {j: Trial(float(constant), tuple(map(float, distances))) for j, (constant, distances) in tried}
         strays = {j: Stray(int(times), float(last)) for j, (times, last) in strayed}
+        formers = {j: Former(float(former), int(values), int(fitting)) for j, (former, values, fitting) in lost}
         if not low.shape == span.shape == (fields.width,):
             raise StateFormatError(f"{fields.width} columns have a scaling of shapes {low.shape} and {span.shape}")
-        if unknown := [j for j in (*trials, *strays) if type(j) is not int or not 0 <= j < len(low)]:
+        if unknown := [j for j in (*trials, *strays, *formers) if type(j) is not int or not 0 <= j < len(low)]:
             raise StateFormatError(f"there are {len(low)} columns, and a doubt about column {unknown[0]!r}")
-        scaling = Scaling(low, span, bends, radius, trials, strays)
+        scaling = Scaling(low, span, bends, radius, trials, strays, formers)
     return Preparation(fields, scaling, Extension.decode(told["extension"]))
 
 

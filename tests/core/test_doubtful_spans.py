@@ -14,7 +14,7 @@ from okl_core.errors import StateFormatError
 from okl_core.records.fields import Field, Fields
 from okl_core.records.kept import arrays_of, preparation_of, told_of
 from okl_core.records.preparation import Preparation
-from okl_core.records.scaling import LOST, SETTLED, Scaling
+from okl_core.records.scaling import LOST, REMEMBERED, SETTLED, Scaling
 from okl_core.types import F64
 
 WARMUP = 500
@@ -91,10 +91,35 @@ def test_a_column_that_was_constant_gets_the_span_of_its_later_values(early: str
     assert 0.2 <= after_all(column).span[0] <= 5.0
 
 
-@pytest.mark.parametrize("stretch", [np.full(5 * LOST, -9999.0), 1e9 * noise(LOST - 1, 1)], ids=["a code", "a burst"])
-def test_a_column_that_varied_keeps_its_numbers(stretch: F64) -> None:
-    column = np.concatenate((noise(700), stretch, noise(300, 1)))
-    assert after_all(column).is_as(found(column[:WARMUP, None]))
+FAULTS = {
+    "a code": np.full(5 * LOST, -9999.0),
+    "a burst": 1e9 * noise(LOST - 1, 1),
+    "codes in turn": np.resize([-999999.0, -888888.0], 200),
+    "a long burst": 1e6 * noise(270, 1),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("digits", [15, 0], ids=["numbers", "few values"])
+def test_a_column_that_varied_keeps_its_numbers(fault: str, digits: int) -> None:
+    before, after = noise(700).round(digits), noise(400, 1).round(digits)
+    scaling = after_all(np.concatenate((before, FAULTS[fault], after)))
+    assert scaling.is_as(found(before[:WARMUP, None]))
+    assert not {**scaling.trials, **scaling.strays, **scaling.formers}
+
+
+def test_a_range_that_lasts_is_kept() -> None:
+    column = np.concatenate((noise(700), 1e6 * noise(LOST + SETTLED + REMEMBERED, 1)))
+    scaling = after_all(column)
+    assert 1e5 < scaling.span[0] < 4e6
+    assert after_all(np.append(column, noise(300))).is_as(scaling)
+
+
+def test_a_far_value_that_stays_costs_once() -> None:
+    scaling = after_all(np.append(noise(700), -9999.0))
+    assert scaling.seen(np.array([-9999.0])) is scaling
+    assert scaling.seen(np.array([-9998.0])).strays[0].times == 2
+    assert not scaling.seen(np.array([1.0])).strays
 
 
 def test_a_trial_ends() -> None:
@@ -111,39 +136,44 @@ COLUMNS = st.lists(
 ).map(lambda runs: np.concatenate([np.resize([one, other], rounds) for one, other, rounds in runs]))  # fmt: skip
 
 
-@given(COLUMNS, COLUMNS, st.integers(1, 40), st.data())
-def test_blocks_and_snapshots_change_nothing(a: F64, b: F64, first: int, data: st.DataObject) -> None:
+def assert_one_state(V: F64, first: int, cut: int) -> None:
     """Rounds one by one, in blocks, and after the stored state has been read: the same vectors and the same state."""
-    V = np.column_stack((np.resize(a, len(a) + 40), np.resize(b, len(a) + 40)))
-    fields = Fields((Field("0"), Field("1")))
+    fields = Fields(tuple(Field(str(j)) for j in range(V.shape[1])))
     one = Preparation.found(fields, list(V[:first]), None)
     block = one.copy()
     np.testing.assert_array_equal(one.learn_first(V[:first]), block.learn_first(list(V[:first])))
-    cut = data.draw(st.integers(first, len(V)))
     expected = []
     for v in V[first:]:
         expected.append(one.vector(v))
         one.see(v)
     start = block.learn_rows(V[first:cut])
     block = preparation_of(json.loads(json.dumps(told_of(block))), arrays_of(block))
-    np.testing.assert_array_equal(np.concatenate((start, block.learn_rows(V[cut:]))), np.array(expected).reshape(-1, 2))
+    X = np.concatenate((start, block.learn_rows(V[cut:])))
+    np.testing.assert_array_equal(X, np.array(expected).reshape(-1, V.shape[1]))
     assert json.dumps(told_of(block)) == json.dumps(told_of(one))
     assert np.isfinite(expected).all()
 
 
 @pytest.mark.parametrize("column", [2, -1, 9999, 0.0, True, "0"])
-@pytest.mark.parametrize(("kind", "doubt"), [("trials", [0.0, [1.0]]), ("strays", [1, 1e6])])
+@pytest.mark.parametrize(("kind", "doubt"), [("trials", [0.0, [1.0]]), ("strays", [1, 1e6]), ("formers", [2.0, 1, 0])])
 def test_doubts_about_columns_that_are_not_there_are_refused(column: Any, kind: str, doubt: list[Any]) -> None:
     plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
 
     def doubted(j: Any) -> dict[str, Any]:
-        doubts = {"trials": [], "strays": [], kind: [[j, doubt]]}
-        return told_of(plain) | {"scaling": [True, None, doubts["trials"], doubts["strays"]]}
+        doubts = {"trials": [], "strays": [], "formers": [], kind: [[j, doubt]]}
+        return told_of(plain) | {"scaling": [True, None, *doubts.values()]}
 
     [column_in_doubt] = getattr(preparation_of(doubted(1), arrays_of(plain)).scaling, kind)
     assert column_in_doubt == 1
     with pytest.raises(StateFormatError, match="there are 2 columns"):
         preparation_of(doubted(column), arrays_of(plain))
+
+
+@pytest.mark.parametrize("doubts", [[[0, ["q", [1.0]]]], [[0, [1.0, ["q"]]]], [[0, [None, [1.0]]]]])
+def test_doubts_that_are_no_numbers_are_refused(doubts: list[Any]) -> None:
+    plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
+    with pytest.raises((TypeError, ValueError)):
+        preparation_of(told_of(plain) | {"scaling": [True, None, doubts, [], []]}, arrays_of(plain))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
@@ -152,3 +182,16 @@ def test_a_scaling_of_other_columns_is_refused(name: str, shape: tuple[int, ...]
     plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
     with pytest.raises(StateFormatError, match="2 columns have a scaling of shapes"):
         preparation_of(told_of(plain), arrays_of(plain) | {name: np.ones(shape)})
+
+
+@given(COLUMNS, COLUMNS, st.integers(1, 40), st.data())
+def test_blocks_and_snapshots_change_nothing(a: F64, b: F64, first: int, data: st.DataObject) -> None:
+    V = np.column_stack((np.resize(a, len(a) + 40), np.resize(b, len(a) + 40)))
+    assert_one_state(V, first, data.draw(st.integers(first, len(V))))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("rounds", [1, 63, 64, 70, 80, 100, 290])
+def test_a_snapshot_after_the_start_of_a_fault_changes_nothing(fault: str, rounds: int) -> None:
+    column = np.concatenate((noise(100), FAULTS[fault], noise(150, 1)))
+    assert_one_state(np.column_stack((column, column[::-1])), 60, 100 + rounds)
