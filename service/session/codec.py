@@ -242,7 +242,7 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
         if version != VERSION or kind not in (_ROUND, _CLASS, *_BLOCKS):
             raise StateCorrupt(
-                f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
+                f"A journal entry of version {version} and kind {kind}; this build reads others, of version {VERSION}."
             )
         moment, start = unpack_moment(blob, _HEAD.size), _HEAD.size + MOMENT_BYTES
         if kind in _BLOCKS:
