@@ -17,7 +17,7 @@ from service.demo_data import magic
 from service.session.definition import Definition
 from service.session.requests import Report
 from service.settings import Settings
-from service.store.base import Committed, Entry, Hold, Store, Tip, open_store
+from service.store.base import Applied, Committed, Entry, Hold, Store, Tip, open_store
 
 LEARNER = {
     "kind": "pomdr",
@@ -47,8 +47,10 @@ class CountingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def commit(self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()) -> Any:
-        answer = await self._store.commit(name, tip, entries, holds)
+    async def commit(
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = (), progress: Applied | None = None
+    ) -> Any:
+        answer = await self._store.commit(name, tip, entries, holds, progress)
         if isinstance(answer, Committed):
             self.written.rounds += sum(entry.count for entry in entries)
             self.written.journal += sum(len(entry.blob) + len(entry.id) + len(entry.tip.digest) for entry in entries)
