@@ -236,12 +236,8 @@ def _add_deliveries(found: Charts) -> None:
             "delay", "Label delay over time", "From the prediction to its truth.", (Face("Delay", "duration", lines),)
         )
     )
-    lines = (
-        Curve("waiting", "own", "waiting"),
-        Curve("late", "warm", "late"),
-        Curve("never came", "bad", "never_came"),
-    )
-    about = "Predictions that wait for their truth; rounds whose truth came late; truths that never came."
+    lines = (Curve("waiting", "own", "waiting"), Curve("never came", "bad", "never_came"))
+    about = "Predictions that wait for their truth, and truths that never came."
     if any(any(found.columns.get(line.y, ())) for line in lines):
         found.add(Chart("waits", "Waiting for truths", about, (Face("Predictions", "count", lines),)))
 
