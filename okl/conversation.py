@@ -231,7 +231,7 @@ class Conversation:
             except InvalidStatus as error:
                 answer = error.response
                 refused = error_of(answer.status_code, bytes(answer.body or b""), answer.headers.get("Retry-After"))
-                is_passing = passes(refused) or error.response.status_code in (502, 503, 504)
+                is_passing = passes(refused) or answer.status_code in (502, 503, 504)
                 if not is_passing or time.monotonic() - started > BACK_WITHIN_S:
                     raise refused from error
             except (OSError, InvalidHandshake, TimeoutError) as error:
