@@ -20,7 +20,7 @@ import redis
 
 from bench.http_client import HOST, redis_server
 from bench.store import Cost, bench, show
-from service.store.base import open_store
+from service.store.opening import open_store
 
 SYNCHRONOUS = ("off", "normal", "full")
 APPENDING = {

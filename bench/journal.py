@@ -17,7 +17,8 @@ from service.demo_data import magic
 from service.session.definition import Definition
 from service.session.requests import Report
 from service.settings import Settings
-from service.store.base import Applied, Committed, Entry, Hold, Store, Tip, open_store
+from service.store.base import Applied, Committed, Entry, Hold, Store, Tip
+from service.store.opening import open_store
 
 LEARNER = {
     "kind": "pomdr",

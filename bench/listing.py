@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from service.store.base import DIGEST_BYTES, Hold, Store, Tip, open_store
+from service.store.base import DIGEST_BYTES, Hold, Store, Tip
+from service.store.opening import open_store
 
 SESSIONS = 1_000
 SUMMARY = bytes(1_000)

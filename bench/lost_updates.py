@@ -38,7 +38,8 @@ from bench.http_client import BadAnswer, RawClient, Timed, redis_server
 from bench.processes import Worker
 from service.demo_data import magic
 from service.demos.tally import UpdateTally, tally
-from service.store.base import Gone, open_store
+from service.store.base import Gone
+from service.store.opening import open_store
 
 CLIENTS = 8
 UPDATES = 1_000

@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bench.http_client import HOST, redis_server
-from service.store.base import Committed, Entry, Head, Hold, Limits, Store, Tip, open_store
+from service.store.base import Committed, Entry, Head, Hold, Limits, Store, Tip
+from service.store.opening import open_store
 
 MOST_RATIO = 1.2
 """A neighbour's round may take so much longer beside large sessions, on SQLite."""
@@ -50,7 +51,7 @@ class Session:
         self.made += 1
         id = f"{self.name}-{self.made:08d}"
         await self.commit([], [Hold(id, forecast, 3600.0)])
-        await self.commit([Entry(self.tip.then(1, id, blob), 1, id, blob, answer)], [])
+        await self.commit([Entry.after(self.tip, 1, id, blob, answer)], [])
 
     async def commit(self, entries: Sequence[Entry], holds: Sequence[Hold]) -> None:
         answer = await self.store.commit(self.name, self.tip, entries, holds)

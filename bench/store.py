@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.store.base import DIGEST_BYTES, Committed, Entry, Hold, Store, Tip, open_store
+from service.store.base import DIGEST_BYTES, Committed, Entry, Hold, Store, Tip
+from service.store.opening import open_store
 
 ROUND = bytes(160)
 FORECAST = struct.pack("<10d", *range(10))
@@ -52,8 +53,9 @@ async def bench(store: Store, count: int) -> dict[str, Cost]:
 
     def settled(id: str) -> Entry:
         nonlocal tip
-        tip = tip.then(1, id, ROUND)
-        return Entry(tip, 1, id, ROUND, FORECAST)
+        entry = Entry.after(tip, 1, id, ROUND, FORECAST)
+        tip = entry.tip
+        return entry
 
     async def predict(i: int) -> None:
         answer = await store.commit("bench", tip, [], [Hold(f"prediction-{i:08d}", FORECAST, WAIT_S)])

@@ -45,7 +45,8 @@ from .rounds import Rounds
 from .session.limits import SessionLimits
 from .sessions import Sessions
 from .settings import Settings, limits_of
-from .store.base import Store, open_store
+from .store.base import Store
+from .store.opening import open_store
 from .store.template_store import KeepsTemplates
 from .telemetry.board import Board
 from .telemetry.census import Census

@@ -94,7 +94,7 @@ def serve(
 
     from . import server
     from .logs import configure
-    from .store.base import open_store
+    from .store.opening import open_store
 
     if workers == 1:
         # Import before signals are handled; with several workers, each imports it itself.
@@ -134,7 +134,7 @@ async def _wait_for_store(settings: "Settings") -> None:
     import asyncio
 
     from .settings import without_password
-    from .store.base import open_store
+    from .store.opening import open_store
 
     patience_s = 0.0 if settings.store.startswith("sqlite:") else settings.store_patience_s
     give_up = time.monotonic() + patience_s
@@ -337,7 +337,7 @@ def run_repair(
     import asyncio
 
     from .replica.repair import repair
-    from .store.base import open_store
+    from .store.opening import open_store
 
     async def repaired(store: "Store") -> "RepairReport":
         try:

@@ -15,7 +15,8 @@ from service.session.record import decode_record
 from service.session.session import Session
 from service.session.snapshot import unpack
 from service.session.turn import Position
-from service.store.base import Gone, Reading, open_store
+from service.store.base import Gone, Reading
+from service.store.opening import open_store
 
 PROBES = tuple(range(2_000_000, 2_000_008))
 """Serials of inputs that no round has: where the final forecasts are compared."""

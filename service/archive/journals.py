@@ -130,10 +130,11 @@ def _read(path: Path) -> tuple[Tip, list[Entry], int]:
         if end > len(data):
             break
         id, blob = data[at : at + id_bytes].decode("utf-8", "replace"), data[at + id_bytes : end - DIGEST_BYTES]
-        tip = tip.then(count, id, blob)
+        entry = Entry.after(tip, count, id, blob)
+        tip = entry.tip
         if tip.digest != data[end - DIGEST_BYTES : end]:
             raise DamagedArchive(f"{path} was damaged after round {entries[-1].tip.round if entries else round}.")
-        entries.append(Entry(tip, count, id, blob))
+        entries.append(entry)
         place = end
     return start, entries, place
 

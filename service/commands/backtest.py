@@ -36,8 +36,9 @@ from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
 from ..settings import Settings, limits_of
-from ..store.base import Entry, Gone, Tip, open_store
+from ..store.base import Entry, Gone, Tip
 from ..store.moving import Whole
+from ..store.opening import open_store
 from .compare import cells_of, heeding, limits_here, ranked, short
 from .contestants import Contestant, names_of, specs_of
 

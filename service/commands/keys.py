@@ -14,8 +14,8 @@ from okl.errors import ConfigurationError
 
 from ..keys.audit import Audit, facts_of
 from ..keys.key import MAX_NAME, Key, KeyScope, Rate, decode_key, encode_key, mint
-from ..store.base import open_store
 from ..store.key_store import KeepsKeys, KeyStore
+from ..store.opening import open_store
 
 T = TypeVar("T")
 

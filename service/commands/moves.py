@@ -191,7 +191,7 @@ def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]]
     import asyncio
 
     from ..settings import Settings, limits_of
-    from ..store.base import open_store
+    from ..store.opening import open_store
 
     if source is not None:
         check_there(source)

@@ -378,9 +378,9 @@ class Turn:
     def _append(
         self, count: int, id: str | None, blob: bytes, answer: bytes | None = None, *, is_fresh: bool = False
     ) -> None:
-        id = id or self._new_id()
-        self.tip = self.tip.then(count, id, blob)
-        self.entries.append(Entry(self.tip, count, id, blob, answer, is_fresh))
+        entry = Entry.after(self.tip, count, id or self._new_id(), blob, answer, is_fresh=is_fresh)
+        self.tip = entry.tip
+        self.entries.append(entry)
 
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
         return self._sized(self.session.read_input(sent, fields))

@@ -14,16 +14,12 @@ deleted and created again) gets everything: the snapshot and the journal.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
-
-from okl.errors import ConfigurationError
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, Self
 
 from .moving import Moving
-from .store_url import split_url
 
 DIGEST_BYTES = 16
 
@@ -102,6 +98,17 @@ class Entry:
     answer: bytes | None = None
     is_fresh: bool = False
     """For an entry with an answer: refuse it if a prediction waits under its id, or has expired and is remembered."""
+    link: Tip | None = field(default=None, init=False, compare=False, repr=False)
+    """The tip that it is known to follow, since `after` computed its own from it."""
+
+    @classmethod
+    def after(
+        cls, tip: Tip, count: int, id: str, blob: bytes, answer: bytes | None = None, *, is_fresh: bool = False
+    ) -> Self:
+        """The entry that follows a tip."""
+        entry = cls(tip.then(count, id, blob), count, id, blob, answer, is_fresh)
+        object.__setattr__(entry, "link", tip)
+        return entry
 
 
 class Hold(NamedTuple):
@@ -376,24 +383,3 @@ class Store(Moving, Protocol):
         `unless_waiting` if a prediction waits for its truth. With `remains` False unless the session is sealed for good with
         that note and none has arrived aside to replace it."""
         ...
-
-
-STORE_MODULES = {
-    "sqlite": "sqlite",
-    "redis": "redis",
-    "rediss": "redis",
-    "redis+sentinel": "redis",
-    "redis+cluster": "redis",
-}
-
-
-def open_store(url: str, limits: Limits | None = None) -> Store:
-    """The store that `url` names, not yet opened. Raises ConfigurationError for an unknown scheme.
-
-    sqlite:///relative/path.sqlite3, sqlite:////absolute/path.sqlite3, sqlite:// (in memory, for tests);
-    redis://host:port/db, rediss://..., redis+sentinel://host:port,host:port/service, redis+cluster://host:port.
-    """
-    scheme = split_url(url).scheme
-    if scheme not in STORE_MODULES:
-        raise ConfigurationError(f"store url: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
-    return importlib.import_module(f".{STORE_MODULES[scheme]}", __package__).from_url(url, limits or Limits())

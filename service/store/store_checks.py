@@ -26,7 +26,8 @@ def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
 def follow(tip: Tip, entries: Sequence[Entry]) -> Tip | None:
     """The tip that the entries lead to; None if one does not follow from the one before it."""
     for entry in entries:
-        if entry.count < 1 or not entry.id or entry.tip != tip.then(entry.count, entry.id, entry.blob):
+        follows = entry.link == tip or entry.tip == tip.then(entry.count, entry.id, entry.blob)
+        if entry.count < 1 or not entry.id or not follows:
             return None
         tip = entry.tip
     return tip

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from okl.errors import StoreError
-from service.store.base import DIGEST_BYTES, Hold, Limits, Store, Tip, open_store
+from service.store.base import DIGEST_BYTES, Hold, Limits, Store, Tip
+from service.store.opening import open_store
 from tests.contract.store_calls import NAME, entry, outcomes_of
 
 T = TypeVar("T")

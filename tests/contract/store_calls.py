@@ -19,7 +19,7 @@ def entry(tip: Tip, id: str, *, count: int = 1, blob: bytes | None = None, answe
     """An entry that follows `tip`; by default its answer contains its id."""
     blob = f"blob of {id}".encode() if blob is None else blob
     answer = f"answer to {id}".encode() if answer == b"" else answer
-    return Entry(tip.then(count, id, blob), count, id, blob, answer)
+    return Entry.after(tip, count, id, blob, answer)
 
 
 def chain(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from service.store.base import Applied, Behind, Committed, Entry, Gone, Hold, Store, Tip, open_store
+from service.store.base import Applied, Behind, Committed, Entry, Gone, Hold, Store, Tip
+from service.store.opening import open_store
 
 NAME = "raced"
 FIRST = Tip(0, b"the first digest")
@@ -38,7 +39,7 @@ async def commit(store: Store, tip: Tip, ids: list[str], hold: Hold | None) -> T
 
 def make(tip: Tip, id: str) -> Entry:
     blob = f"{id} at {tip.round + 1}".encode()
-    return Entry(tip.then(1, id, blob), 1, id, blob, f"answer to {id}".encode())
+    return Entry.after(tip, 1, id, blob, f"answer to {id}".encode())
 
 
 async def main(url: str, writer: str, rounds: int, snapshot_every: int) -> None:

@@ -13,7 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from service.store.base import Limits, Store, open_store
+from service.store.base import Limits, Store
+from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
 from tests.oracles.model_store import ModelStore
 from tests.redis_server import connect

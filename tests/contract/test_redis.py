@@ -24,8 +24,8 @@ from service.store.base import (
     Store,
     Tip,
     Waiting,
-    open_store,
 )
+from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
 from service.store.redis_connections import BATCH_BYTES, Lanes
 from tests.contract.redis_sessions import append, first_tip, opened

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from okl.errors import ConfigurationError, StoreRefused, StoreUnavailable
-from service.store.base import open_store
+from service.store.opening import open_store
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME, read
 from tests.redis_server import connect, free_port, redis_process, redis_server, running, wait_for_replicas

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from okl.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
-from service.store.base import Applied, Committed, Limits, Store, Waiting, open_store
+from service.store.base import Applied, Committed, Limits, Store, Waiting
+from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
 from tests.contract.store_calls import (
     FIRST,

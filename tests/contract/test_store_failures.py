@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from okl.errors import ConfigurationError, SessionExists
-from service.store.base import Applied, Behind, Committed, Store, open_store
+from service.store.base import Applied, Behind, Committed, Store
+from service.store.opening import open_store
 from tests.contract.store_calls import (
     FIRST,
     NAME,

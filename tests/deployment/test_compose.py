@@ -20,7 +20,8 @@ import redis
 
 from bench.balancer import SCRIPT, balancer
 from service.settings import Settings
-from service.store.base import Tip, open_store
+from service.store.base import Tip
+from service.store.opening import open_store
 from tests.contract.store_calls import entry
 from tests.deployment.kept import kept_mib
 from tests.deployment.upstreams import upstreams

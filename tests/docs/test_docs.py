@@ -23,6 +23,7 @@ from service.replica import cache
 from service.session import scorecard
 from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings
 from service.store import base
+from service.store.opening import STORE_MODULES
 from tests.docs.generated import END, Json, own_learners
 from tests.docs.pages import DOCS, PAGES, README, ROOT, name_of, section, table_rows, text_of
 from tests.service.api import openapi
@@ -187,7 +188,7 @@ def test_every_kernel_and_every_loss_is_documented() -> None:
     assert set(LOSSES) <= set(rows)
 
 
-@pytest.mark.parametrize("scheme", base.STORE_MODULES)
+@pytest.mark.parametrize("scheme", STORE_MODULES)
 def test_every_store_is_documented(scheme: str) -> None:
     assert f"`{scheme}://" in section("operations.md", "## Stores")
 

@@ -193,7 +193,7 @@ class StoreMachine(RuleBasedStateMachine):
         for id, (count, content, answer, is_fresh) in zip(ids, specs, strict=False):
             at = entries[-1].tip if entries else tip
             is_fresh &= answer is not None
-            entries.append(Entry(at.then(count, id, content), count, id, content, answer, is_fresh))
+            entries.append(Entry.after(at, count, id, content, answer, is_fresh=is_fresh))
         wait_s = wait_s if self.has_clock or wait_s == 0.0 else HOUR_S
         holds = [Hold(id, blob, wait_s) for id in holding]
 

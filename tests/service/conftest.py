@@ -12,7 +12,8 @@ import pytest
 from okl.client import Client
 from okl.errors import SessionNotFound
 from service.api.dependencies import Worker
-from service.store.base import Store, open_store
+from service.store.base import Store
+from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
 from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, serving

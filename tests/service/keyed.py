@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.keys.key import Key, KeyScope, Rate, encode_key, mint
-from service.store.base import open_store
 from service.store.key_store import KeepsKeys, KeyStore
+from service.store.opening import open_store
 from tests.service.api import Api, serving
 
 

@@ -37,7 +37,8 @@ async def rewritten(reading: Reading, changes: dict[int, Change], store: ModelSt
     entries: list[Entry] = []
     for place, old in enumerate(reading.entries):
         blob = places[place](old.blob) if place in places else old.blob
-        entries.append(Entry(tip := tip.then(old.count, old.id, blob), old.count, old.id, blob))
+        entries.append(entry := Entry.after(tip, old.count, old.id, blob))
+        tip = entry.tip
     await store.commit(head.name, reading.start, entries)
     return store
 

@@ -11,8 +11,9 @@ from okl.client import Client
 from service.archive.mover import move
 from service.demo_data import magic
 from service.session.summary import decode_summary
-from service.store.base import Head, open_store
+from service.store.base import Head
 from service.store.moving import Seal
+from service.store.opening import open_store
 from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import POMDR
 from tests.service.worker import Call, Watched

@@ -18,7 +18,7 @@ from service.keys import keyring, visit
 from service.keys.key import Key, KeyScope, Rate, mint
 from service.keys.keyring import Keyring
 from service.settings import Settings
-from service.store.base import open_store
+from service.store.opening import open_store
 from service.telemetry.counts import Counts
 from tests.service.keyed import make
 

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from okl.client import Client
 from service.cli import app
-from service.store.base import Committed, Entry, Reading, open_store
+from service.store.base import Committed, Entry, Reading
+from service.store.opening import open_store
 from tests.service.api import MEAN
 from tests.service.listening import listening
 
@@ -36,7 +37,7 @@ async def spoil(url: str) -> None:
         assert isinstance(reading, Reading)
         tip = reading.head.tip
         for id in ("first", "second"):
-            entry = Entry(tip.then(1, id, b"not an entry"), 1, id, b"not an entry")
+            entry = Entry.after(tip, 1, id, b"not an entry")
             assert isinstance(await store.commit("s", tip, [entry]), Committed)
             tip = entry.tip
     finally:

@@ -12,7 +12,7 @@ import pytest
 from okl.errors import StoreTimeout, StoreUnavailable
 from service.archive.states import TRIES
 from service.demo_data import magic
-from service.store.base import open_store
+from service.store.opening import open_store
 from tests.redis_server import find_redis, free_port, wait_until_up
 from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import MEAN, POMDR

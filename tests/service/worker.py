@@ -25,7 +25,8 @@ from service.session.session import Session
 from service.session.snapshot import unpack
 from service.session.turn import Position
 from service.settings import Settings
-from service.store.base import Entry, Hold, Reading, Store, open_store
+from service.store.base import Entry, Hold, Reading, Store
+from service.store.opening import open_store
 from tests.service.definitions import RIDGE
 
 T = TypeVar("T")

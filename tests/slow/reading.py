@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from service.store.base import Reading, open_store
+from service.store.base import Reading
+from service.store.opening import open_store
 from tests.service import worker
 
 
