@@ -199,20 +199,25 @@ class History:
             "waited_s": moment.waited_s if is_late else 0.0,
             "took_s": moment.took_s,
         }
-        rows = np.column_stack([np.broadcast_to(sums[name], len(y)) for name in SUMS])
-        if self._open:
-            rows = np.concatenate((self._open, rows))
+        before = len(self._open)
+        columns = np.empty((len(SUMS), before + len(y)))
+        columns[:, :before] = np.reshape(self._open, (before, len(SUMS))).T
+        for column, name in zip(columns, SUMS, strict=True):
+            column[before:] = sums[name]
         self.rounds += len(y)
         self._moment = moment
-        self._open = [tuple(row) for row in rows[len(ends) * CHUNK :].tolist()]
+        closed = len(ends) * CHUNK
+        self._open = [tuple(row) for row in columns[:, closed:].T.tolist()]
         if len(ends):
-            chunks = rows[: len(ends) * CHUNK].reshape(len(ends), CHUNK, len(SUMS)).sum(axis=1)
+            chunks = columns[:, :closed].reshape(len(SUMS), len(ends), CHUNK).sum(axis=2).T
             told = np.tile(self._latest(numbers(), len(ends)), (len(ends), 1))
             self.points.run(np.hstack((chunks, told, quantiles)))
 
     def close(self, numbers: Numbers) -> None:
         """Turn the full chunk into a point."""
-        self.points.add(np.concatenate((np.sum(self._open, axis=0), self._latest(numbers, 1), self.spread.quantiles())))
+        # Column by column, as `run` does, since the order of summation decides the last bits.
+        sums = np.ascontiguousarray(np.transpose(self._open)).sum(axis=1)
+        self.points.add(np.concatenate((sums, self._latest(numbers, 1), self.spread.quantiles())))
         self._open.clear()
 
     def _latest(self, numbers: Numbers, chunks: int) -> F64:
