@@ -116,25 +116,25 @@ class AsyncSession:
         """Play many rounds in order, each forecast before it is learned.
 
         X is a list of inputs or a data frame, y a list or column of as many truths, `weight` of as many weights. X may also
-        be an async iterator of (input, truth) pairs, without y and `weight`: see `parts`.
+        be an async iterator of rounds, without y and `weight`: see `parts`.
         """
         if isinstance(X, AsyncIterable):
             if y is not None or weight is not None:
-                raise ValueError("an async iterator gives each input with its truth: leave out y and weight")
+                raise ValueError("an async iterator gives each input with its truth and weight: leave out y and weight")
             return Played.joined([part async for part in self.parts(X)])
         return await self._held(self._talks.play(X, y, weight=weight, progress=progress))
 
-    async def parts(self, rounds: AsyncIterable[tuple[Any, Any]]) -> AsyncGenerator[Played]:
-        """Play rounds (input, truth) as they arrive, and yield the answer of each request.
+    async def parts(self, rounds: AsyncIterable[tuple[Any, Any] | tuple[Any, Any, float]]) -> AsyncGenerator[Played]:
+        """Play rounds as they arrive, (input, truth) or (input, truth, weight), and yield the answer of each request.
 
         Rounds that arrive while a request is in flight are sent together in the next one, at most 1,000 at a time.
         """
-        arrived: asyncio.Queue[tuple[Any, Any] | None] = asyncio.Queue(BLOCK)
+        arrived: asyncio.Queue[tuple[Any, ...] | None] = asyncio.Queue(BLOCK)
 
         async def gather() -> None:
             try:
-                async for pair in rounds:
-                    await arrived.put(pair)
+                async for one in rounds:
+                    await arrived.put(one)
             finally:
                 if not arrived.full():
                     arrived.put_nowait(None)
@@ -145,11 +145,12 @@ class AsyncSession:
                 block = [await arrived.get()]
                 while not arrived.empty():
                     block.append(arrived.get_nowait())
-                if X := [pair for pair in block if pair is not None]:
-                    inputs, truths = zip(*X, strict=True)
-                    for part in await self._held(self._talks.blocks(inputs, truths, before)):
+                if taken := [one if len(one) == 3 else (*one, 1.0) for one in block if one is not None]:
+                    inputs, truths, weights = zip(*taken, strict=True)
+                    own = weights if any(weight != 1.0 for weight in weights) else None
+                    for part in await self._held(self._talks.blocks(inputs, truths, before, own)):
                         yield part
-                    before += len(X)
+                    before += len(taken)
             await gathering
         finally:
             await cancelled(gathering)

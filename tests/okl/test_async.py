@@ -132,6 +132,14 @@ async def test_rounds_that_come_while_a_request_is_under_way_go_together(url: st
         assert (played.t, played.rounds, played.mistakes) == (2160, 2100, expected.mistakes)
         assert played.probabilities == pytest.approx(expected.probabilities, abs=1e-9)
 
+        async def weighted() -> AsyncIterator[tuple[Any, ...]]:
+            for i, one in enumerate(rows(60)):
+                yield (*one, 2.0) if i % 2 else one
+
+        X, Y = map(list, zip(*rows(60), strict=True))
+        expected = twin.play(X, Y, weight=[1.0, 2.0] * 30)
+        assert (await session.play(weighted())).probabilities == pytest.approx(expected.probabilities, abs=1e-9)
+
         async def broken() -> AsyncIterator[tuple[list[float], str]]:
             yield [1.0], "no"
             raise RuntimeError("no more")
