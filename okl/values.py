@@ -120,7 +120,7 @@ def _from_numpy(value: Any) -> Any:
 
 
 def frame_of(value: Any) -> Any:
-    """The narwhals view of a data frame or series of any library; None for anything else.
+    """The narwhals view of a data frame or series of any library, or of batches of Arrow; None for anything else.
 
     Raises WrongType for a lazy frame, and if two columns share a name.
     """
@@ -138,6 +138,10 @@ def frame_of(value: Any) -> Any:
         found = narwhals.from_native(value, allow_series=True, pass_through=True)
     except narwhals.exceptions.DuplicateError:
         raise _duplicates(list(getattr(value, "column_names", value.columns))) from None
+    if found is value and hasattr(value, "__arrow_c_stream__"):
+        import pyarrow  # narwhals knows its tables, but no batches and no reader of them
+
+        return frame_of(pyarrow.table(value))
     if isinstance(found, narwhals.LazyFrame):
         remedy = "pass what its collect() returns" if hasattr(value, "collect") else "materialize it first"
         raise WrongType(f"A {type(value).__name__} has no rows yet; {remedy}.", errors=[])

@@ -13,7 +13,9 @@ import pytest
 
 from okl.answers import Prediction, Predictions
 from okl.client import Client
+from okl.errors import WrongType
 from okl.frames import Form, array_of
+from okl.values import rows
 
 COLUMNS: dict[str, list[Any]] = {
     "values": [1.0, None, 3.0],
@@ -76,6 +78,17 @@ def test_rounds_of_a_frame(client: Client, library: Any) -> None:
     many = session.predict_many(frame)
     assert len(many) == 1200
     assert many.to_frame()["values"].to_list() == [one.value for one in many]
+
+
+def test_batches_of_arrow_are_a_frame() -> None:
+    batch = pa.record_batch({"a": [1, 2], "b": ["x", None]})
+    records = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    assert rows(batch) == records
+    assert rows(pa.RecordBatchReader.from_batches(batch.schema, [batch, batch])) == records * 2
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    for one in (twice, pa.RecordBatchReader.from_batches(twice.schema, [twice])):
+        with pytest.raises(WrongType, match="'a' names 2"):
+            rows(one)
 
 
 @pytest.mark.parametrize(
