@@ -6,9 +6,10 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -16,21 +17,23 @@ from okl.errors import ConfigurationError, InvalidInput, ServiceError
 from okl_core import LearnerSpec, parse_spec
 from okl_core.errors import OklError
 from okl_core.monitoring.duel import Outcome
+from okl_core.records.fields import Fields
 from okl_core.records.record import Raw
-from okl_core.types import F64, Forecast
+from okl_core.types import F64
 
-from ..session.codec import Said, WaitingEntry
-from ..session.definition import Definition, Scalar
+from ..session.codec import WaitingEntry
+from ..session.definition import Definition, Input, Scalar
 from ..session.follow import Follower
 from ..session.history.view import HistoryView, view_of
 from ..session.history.words import verdict_text
+from ..session.in_order import read_in_order
+from ..session.late import play_waiting, waiting
 from ..session.limits import SessionLimits
 from ..session.moment import NO_MOMENT
 from ..session.played import Forecasts
 from ..session.requests import Follow, Question
 from ..session.scorecard import LEAST_LEFT, Tally
 from ..session.session import Session
-from ..session.task import reckoned
 from .fitting import fitted
 from .recording import RecordedRow, Recording
 
@@ -48,17 +51,6 @@ FEW_COLUMNS: Final = 6
 _MEDIAN: Final = {"kernel": {"kind": "gaussian", "sigma": "median"}}
 
 Json = dict[str, Any]
-
-
-class Waited(NamedTuple):
-    """A row whose truth has not been reported yet, with its forecast and the context of that."""
-
-    raw: Raw
-    y: Scalar
-    forecast: Forecast
-    lags: F64 | None
-    said: Said | None
-    t: int
 
 
 def usual(recording: Recording) -> list[Json]:
@@ -140,7 +132,7 @@ class Contestant:
         """CPU time, in seconds."""
         self._limits = limits
         self._delay = delay
-        self._waiting: deque[Waited] = deque()
+        self._waiting: deque[tuple[WaitingEntry, Scalar]] = deque()
         self._held: dict[str, WaitingEntry] = {}
         self._log_loss, self._with_probability = 0.0, 0
         self._session: Session | None = None
@@ -186,11 +178,7 @@ class Contestant:
         def hold(question: Question) -> None:
             assert question.id is not None
             assert question.raw is not None
-            raw, said = session.check_input(question.raw), session.history.says(session.task)
-            threshold = None if session.coverage is None else session.coverage.threshold
-            self._held[question.id] = WaitingEntry(
-                session.t, session.forecast(raw), raw, session.lags, threshold, said=said
-            )
+            self._held[question.id] = waiting(session, session.check_input(question.raw))
 
         def found(id: str) -> WaitingEntry | None:
             return self._held.pop(id, None)
@@ -203,30 +191,22 @@ class Contestant:
 
     def _play_at_once(self, session: Session, rows: Sequence[RecordedRow]) -> None:
         """Play the rows as one block, which gives the same results as single rounds."""
-        raws, tasks, truths = [], [], np.empty(len(rows))
-        task, fields = session.task, session.fields
-        for i, row in enumerate(rows):
-            raws.append(self._raw(session, row, fields))
-            fields = fields or session.fields_after(raws[0])
-            truths[i], task = reckoned(session.definition, task, row.y)
-            tasks.append(task)
+        inputs, truths = [row.x for row in rows], [row.y for row in rows]
+        raws, y, tasks = read_in_order(session, inputs, truths, partial(self._read, session))
         start = 0
-        for part in session.run(raws, truths, tasks).forecasts:
-            self._judge(part, truths[start : (start := start + len(part.values))])
+        for part in session.run(raws, y, tasks).forecasts:
+            self._judge(part, y[start : (start := start + len(part.values))])
 
     def _play_late(self, session: Session, row: RecordedRow) -> None:
-        raw = self._raw(session, row, None)
-        said = session.history.says(session.task)
-        self._waiting.append(Waited(raw, row.y, session.forecast(raw), session.lags, said, session.t))
+        self._waiting.append((waiting(session, self._read(session, row.x, None)), row.y))
         if len(self._waiting) > self._delay:
             self._learn(session)
 
     def _learn(self, session: Session) -> None:
-        one = self._waiting.popleft()
-        y, task = session.reckoned(one.y)
-        said = one.said if one.t < session.t else None
-        self._judge(Forecasts.of(one.forecast, None), np.array([y]))
-        session.learn(session.play(one.raw, y, task, issued=one.forecast, lags=one.lags, said=said))
+        waited, truth = self._waiting.popleft()
+        y, task = session.reckoned(truth)
+        self._judge(Forecasts.of(waited.forecast, None), np.array([y]))
+        session.learn(play_waiting(session, waited, y, task))
 
     def _judge(self, forecasts: Forecasts, y: F64) -> None:
         """Add the log-loss of n rounds, if they have probabilities."""
@@ -237,10 +217,9 @@ class Contestant:
         self._log_loss -= float(np.log(np.maximum(p, LEAST_LEFT)).sum())
         self._with_probability += len(y)
 
-    def _raw(self, session: Session, row: RecordedRow, fields: Any) -> Raw:
-        raw = session.read_input(row.x, fields)
-        if session.preparation is None:
-            self._limits.check_size(session, len(raw), "/x")
+    def _read(self, session: Session, x: Input, fields: Fields | None) -> Raw:
+        raw = session.read_input(x, fields)
+        self._limits.check_input(session, raw)
         return raw
 
     @property

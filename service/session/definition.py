@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from okl_core import LearnerSpec
-from okl_core.records.survey import Declared, Survey
+from okl_core.records.record import Raw
+from okl_core.records.survey import MOST_FIELDS, Declared, Survey
 from okl_core.records.warmup import ROUNDS
 from okl_core.types import F64
 
@@ -71,6 +72,13 @@ class Definition:
     def kind(self) -> str:
         """The kind of the requested learner; "auto" where the service chooses it."""
         return "auto" if self.learner is None else self.learner.kind
+
+    def columns_of(self, raw: Raw) -> int:
+        """About how many columns the learner will have if an input like this is the first."""
+        if isinstance(raw, dict) and not self.is_strict:
+            # With more fields than MOST_FIELDS, their names are hashed.
+            return self.hashed or min(len(raw), MOST_FIELDS + len(self.schema or ()))
+        return self.hashed or len(raw)
 
     @property
     def survey(self) -> Survey:

@@ -11,21 +11,22 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
-import numpy as np
-
 from okl.errors import ServiceError
 from okl_core import errors as core
+from okl_core.records.fields import Fields
+from okl_core.records.record import Raw
 
 from ..store.base import Tip
 from .codec import WaitingEntry, encode_followed, encode_round
-from .coverage import promise_kept
 from .following import Note
+from .in_order import read_in_order
+from .late import play_waiting
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending
 from .requests import Follow, Followed, Lesson, Question, part_id
 from .session import Session
-from .task import Task, check_weights, reckoned
+from .task import check_weights
 
 Append = Callable[[int, str, bytes], None]
 """Adds an entry to the turn: its number of rounds, its id, its bytes."""
@@ -117,26 +118,15 @@ class Follower:
         session = self._session
         self._limits.check_room(session.definition.name, session.nbytes)
         waited = self._found(lesson.id) if lesson.is_late else None
-        raw = session.check_input(lesson.x[i]) if waited is None else waited.x
-        if session.preparation is None:
-            self._limits.check_size(session, len(raw), "/x")
+        raw = self._read(lesson.x[i]) if waited is None else waited.x
         y, task = session.reckoned(lesson.y[i])
         weight = 1.0 if lesson.weight is None else lesson.weight.item(i)
         if weight != 1.0:
             check_weights(task)
-        pending = session.play(
-            raw,
-            y,
-            task,
-            issued=None if waited is None else waited.forecast,
-            lags=None if waited is None else waited.lags,
-            weight=weight,
-            promise=None
-            if waited is None
-            else promise_kept(task, waited.forecast, waited.threshold, y, session.t - waited.t),
-            said=None if waited is None else waited.said,
-            moment=moment,
-        )
+        if waited is None:
+            pending = session.play(raw, y, task, weight=weight, moment=moment)
+        else:
+            pending = play_waiting(session, waited, y, task, weight=weight, moment=moment)
         # Without a waiting prediction the challenger's forecast is newer than the champion's, so the two cannot be compared.
         champion_error = math.nan if lesson.is_late and waited is None else lesson.errors[i]
         return pending, [champion_error]
@@ -144,28 +134,22 @@ class Follower:
     def _run(self, lesson: Lesson, moment: Moment) -> None:
         session = self._session
         self._limits.check_room(session.definition.name, session.nbytes)
-        tasks: list[Task] = []
-        y: list[float] = []
-        raws, task, fields = [], session.task, session.fields
-        for x, truth in zip(lesson.x, lesson.y, strict=True):
-            raws.append(session.check_input(x, fields))
-            if session.preparation is None:
-                self._limits.check_size(session, len(raws[-1]), "/x")
-            fields = fields or session.fields_after(raws[0])
-            known, task = reckoned(session.definition, task, truth)
-            y.append(known)
-            tasks.append(task)
+        raws, y, tasks = read_in_order(session, lesson.x, lesson.y, self._read)
         if lesson.weight is not None:
             check_weights(tasks[-1])
         assert session.following is not None
         session.following.take(Note(self._learner, lesson.tip, self._skipped, lesson.errors))
-        ran = session.run(raws, np.array(y), tasks, moment, lesson.weight)
+        ran = session.run(raws, y, tasks, moment, lesson.weight)
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
             id = lesson.id if i == len(ran.entries) - 1 else part_id(lesson.id, i)
             self._add(lesson.tip, _Learned(self._skipped, lesson.errors[start : start + count], blob), id)
             self._skipped = 0
             start += count
+
+    def _read(self, raw: Raw, fields: Fields | None = None) -> Raw:
+        self._limits.check_input(self._session, self._session.check_input(raw, fields))
+        return raw
 
     def _add(self, tip: Tip, learned: _Learned, id: str) -> None:
         """Append an entry with its note."""

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 
 from okl.errors import PayloadTooLarge, SessionFull
 from okl_core.errors import ConfigError
+from okl_core.records.record import Raw
 
 from .inputs import invalid
 from .session import Session
@@ -44,6 +45,11 @@ class SessionLimits:
                 f"{dim} inputs; with them this learner takes {size} bytes from the start, the cap is "
                 f"{self.bytes}: give it fewer, or a smaller config",
             )
+
+    def check_input(self, session: Session, raw: Raw) -> None:
+        """As `check_size` of this input, unless it is known what a row is: then the learner has its size."""
+        if session.preparation is None:
+            self.check_size(session, session.definition.columns_of(raw), "/x")
 
     def check_room(self, name: str, size: int) -> None:
         """Raises SessionFull for a learner above the memory cap."""

@@ -7,7 +7,8 @@ commit is refused, the session is dropped, or replaced by its copy from before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,15 +24,16 @@ from okl.errors import (
 from okl_core import errors as core
 from okl_core.records.fields import Fields
 from okl_core.records.record import Raw, Raws, to_bytes
-from okl_core.records.survey import MOST_FIELDS
-from okl_core.types import F64, Forecast
+from okl_core.types import F64
 
 from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
 from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
-from .coverage import answer_to, promise_kept
+from .coverage import answer_to
 from .definition import Input
 from .follow import Follower
 from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
+from .in_order import read_in_order
+from .late import play_waiting, waiting
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
@@ -51,7 +53,7 @@ from .requests import (
 )
 from .rounds_played import rounds_played
 from .session import Session
-from .task import Task, check_weights, reckoned
+from .task import Task, check_weights
 
 Outcome = Waiting | Applied | Full | None
 """The store's outcome of a hold; None if it was accepted."""
@@ -80,14 +82,6 @@ class Unasked(Exception):
     """
 
 
-class _Round(NamedTuple):
-    """The round of a report without a waiting prediction."""
-
-    x: Raw
-    forecast: Forecast | None = None
-    lags: F64 | None = None
-
-
 class Turn:
     """A turn commits its `entries` and `holds`; `tip` is the tip after the entries. `has_learned`: the session is ahead of
     the tip at which the turn started. A prediction whose truth comes in the same turn is not a hold.
@@ -108,7 +102,8 @@ class Turn:
         self.progress: Applied | None = None
         self.made: dict[str, WaitingEntry] = {}
         """The predictions that will wait."""
-        self._waits: dict[str, WaitingEntry] = {}
+        self._settled: dict[str, WaitingEntry] = {}
+        """The predictions of this turn whose truths came in it."""
         self.has_learned = False
         self._identity = position.identity
         self._known = known
@@ -178,9 +173,7 @@ class Turn:
         early = self._read_asked(question) if session.t else None
         self.learn()
         raw = self._read_asked(question) if early is None else early
-        threshold = None if session.coverage is None else session.coverage.threshold
-        says = session.history.says(session.task)
-        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, self._moment.at, says)
+        entry = waiting(session, raw, self._moment.at)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
         self._moment = self._moment._replace(waiting=self._moment.waiting + (id not in self.made))
@@ -188,17 +181,18 @@ class Turn:
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes.get(id)))
 
     def _read_asked(self, question: Question) -> Raw:
-        if question.raw is not None:
-            return self._sized(self.session.check_input(question.raw))
-        return self._read(question.x)
+        if question.raw is None:
+            return self._read(question.x)
+        self._limits.check_input(self.session, self.session.check_input(question.raw))
+        return question.raw
 
     def _predicted(self, id: str | None, entry: WaitingEntry) -> Predicted:
         return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
 
     def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
         """The prediction that waits now, or did until its truth came: this one, or an earlier one with the same id."""
-        if id in self._waits:
-            return same_prediction(self._name, id, self._waits[id], entry)
+        if id in self._settled:
+            return same_prediction(self._name, id, self._settled[id], entry)
         match outcome:
             case None:
                 return entry
@@ -237,30 +231,18 @@ class Turn:
             y, task = self.session.reckoned(report.y)
         if report.weight != 1.0:
             check_weights(task)
-        raw, promise, said, moment = source.x, None, None, self._moment
         if isinstance(source, WaitingEntry):
-            promise = promise_kept(task, source.forecast, source.threshold, y, self.session.t - source.t)
-            moment = moment.after(source.at)
-            # The trivial forecasts differ only if rounds came between, or the session was rewound.
-            said = source.said if source.t != self.session.t else None
-        pending = self.session.play(
-            raw,
-            y,
-            task,
-            issued=source.forecast,
-            lags=source.lags,
-            weight=report.weight,
-            promise=promise,
-            said=said,
-            moment=moment,
-        )
-        updated = self._updated(report.id, pending)
-        self._moment = self._moment._replace(waiting=moment.waiting)
-        answer = None if report.id is None else remember(self._identity, report.id, updated, [raw], report)
+            moment = self._moment.after(source.at)
+            pending = play_waiting(self.session, source, y, task, weight=report.weight, moment=moment)
+            self._moment = self._moment._replace(waiting=moment.waiting)
+        else:
+            pending = self.session.play(source, y, task, weight=report.weight, moment=self._moment)
+        updated, raws = self._updated(report.id, pending), [pending.entry.x]
+        answer = None if report.id is None else remember(self._identity, report.id, updated, raws, report)
         self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)
         self._pending = pending
         if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(source, WaitingEntry):
-            self._waits[report.id] = source
+            self._settled[report.id] = source
         return lambda _: updated
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
@@ -269,7 +251,7 @@ class Turn:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
-    def _round_of(self, report: Report, known: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
+    def _round_of(self, report: Report, known: WaitingEntry | Waiting | None) -> WaitingEntry | Raw:
         """The report's prediction or input. Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
         if isinstance(known, Waiting):
             assert report.id is not None
@@ -283,22 +265,22 @@ class Turn:
                     session=self._name,
                     id=report.id,
                 )
-            return _Round(self._read(report.x))
+            return self._read(report.x)
         if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(known.x):
             raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
         return known
 
     def _check_answers(self) -> None:
         if self.session.following is not None:
-            told = f"Session {self._name!r} is a challenger: it answers nobody, and learns what its champion learns."
-            raise SessionFollows(told, session=self._name)
+            detail = f"Session {self._name!r} is a challenger: it answers nobody, and learns what its champion learns."
+            raise SessionFollows(detail, session=self._name)
 
     def _check_learns(self) -> None:
         self._check_answers()
         frozen = self.session.frozen
         if frozen is not None:
-            told = f"Session {self._name!r} is frozen; it was made from {frozen.session!r} and learns nothing."
-            raise SessionFrozen(told, session=self._name)
+            detail = f"Session {self._name!r} is frozen; it was made from {frozen.session!r} and learns nothing."
+            raise SessionFrozen(detail, session=self._name)
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
@@ -336,24 +318,11 @@ class Turn:
 
     def _read_rows(self, batch: Batch) -> tuple[Raws, F64, Sequence[Task]]:
         """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput at the row."""
-        definition, task = self.session.definition, self.session.task
+        task = self.session.task
         if task is not None and (found := self.session.read_rows(batch.x, batch.y)) is not None:
             return *found, [task] * len(batch.y)
-        raws: list[Raw] = []
-        tasks: list[Task] = []
-        y, fields = np.empty(len(batch.y)), self.session.fields
         truths = batch.y.tolist() if isinstance(batch.y, np.ndarray) else batch.y
-        for i, (sent, truth) in enumerate(zip(batch.x, truths, strict=True)):
-            try:
-                with of_rows(i, None):
-                    raws.append(self._read(sent, fields))
-                    fields = self.session.fields_after(raws[0]) if i == 0 else fields
-                    y[i], task = reckoned(definition, task, truth)
-            except InvalidInput as error:
-                part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
-                raise error.under(f"{part}/{i}", part) from None
-            tasks.append(task)
-        return raws, y, tasks
+        return read_in_order(self.session, batch.x, truths, self._read, _row)
 
     # -- challengers ------------------------------------------------------------------------------------------------
 
@@ -383,16 +352,17 @@ class Turn:
         self.entries.append(entry)
 
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
-        return self._sized(self.session.read_input(sent, fields))
-
-    def _sized(self, raw: Raw) -> Raw:
-        if self.session.preparation is None:
-            self._limits.check_size(self.session, self._columns(raw), "/x")
+        raw = self.session.read_input(sent, fields)
+        self._limits.check_input(self.session, raw)
         return raw
 
-    def _columns(self, raw: Raw) -> int:
-        """About how many columns an input will have; one with more fields than MOST_FIELDS is hashed."""
-        definition = self.session.definition
-        if isinstance(raw, dict) and not definition.is_strict:
-            return definition.hashed or min(len(raw), MOST_FIELDS + len(definition.schema or ()))
-        return definition.hashed or len(raw)
+
+@contextmanager
+def _row(i: int) -> Iterator[None]:
+    """Make the errors of a row of a batch point at it."""
+    try:
+        with of_rows(i, None):
+            yield
+    except InvalidInput as error:
+        part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
+        raise error.under(f"{part}/{i}", part) from None

@@ -202,6 +202,16 @@ async def test_rounds_that_a_challenger_refuses_are_left_out(memory: Api) -> Non
     assert told["comparison"]["rounds"] == 27 - 16
 
 
+async def test_a_challenger_takes_what_its_champion_takes() -> None:
+    """A record of thousands of names, which are hashed to a few columns."""
+    async with serving("sqlite://", session_bytes=4 << 20) as api:
+        await api.create({"kind": "ons"}, y_range=[0, 9], strict=False)
+        await attach(api, {"kind": "ons"})
+        for y in range(3):
+            await api.update(float(y), x={f"name {i}": float(i + y) for i in range(1000)})
+        assert (await caught_up(api))["t"] == 3
+
+
 @pytest.mark.parametrize("takes_weights", [True, False])
 async def test_a_challenger_learns_with_the_weights_of_its_champion(memory: Api, takes_weights: bool) -> None:
     """One that takes none leaves those rounds out, of a block too."""
