@@ -102,7 +102,7 @@ class Follower:
                 self._skipped += 1
                 continue
             if latest is not None:
-                self._add(lesson.tip, latest, part_id(lesson.id, i))
+                self._add(lesson.tip, latest, _part_of(lesson, i))
             latest = _Learned(self._skipped, errors, encode_round(pending.entry))
             following.take(Note(self._learner, lesson.tip, self._skipped, errors))
             self._session.learn(pending)
@@ -142,7 +142,7 @@ class Follower:
         ran = session.run(raws, y, tasks, moment, lesson.weight)
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
-            id = lesson.id if i == len(ran.entries) - 1 else part_id(lesson.id, i)
+            id = lesson.id if i == len(ran.entries) - 1 else _part_of(lesson, i)
             self._add(lesson.tip, _Learned(self._skipped, lesson.errors[start : start + count], blob), id)
             self._skipped = 0
             start += count
@@ -156,3 +156,8 @@ class Follower:
         note = Note(self._learner, tip, learned.skipped, learned.errors)
         self._append(len(learned.errors), id, encode_followed(note.encode(), learned.blob))
         self._rounds += len(learned.errors)
+
+
+def _part_of(lesson: Lesson, place: int) -> str:
+    """The id of an entry before the lesson's last one. Those of the lesson's own id may be the champion's other entries."""
+    return part_id(lesson.tip.digest.hex(), place)

@@ -212,6 +212,16 @@ async def test_a_challenger_takes_what_its_champion_takes() -> None:
         assert (await caught_up(api))["t"] == 3
 
 
+async def test_a_block_is_divided_as_each_of_the_two_needs_it(memory: Api) -> None:
+    """The champion's warm-up ends within its first block, the challenger's learner is known from the start."""
+    await memory.create(AUTO, strict=False, scale={"kind": "learned"}, y_range=[-1, 1])
+    await memory.rounds(X[:150].tolist(), Y[:150].tolist())
+    await attach(memory, RIDGE)
+    for start in (150, 250):
+        await memory.rounds(X[start : start + 100].tolist(), Y[start : start + 100].tolist())
+    assert (await caught_up(memory))["t"] == 200
+
+
 @pytest.mark.parametrize("takes_weights", [True, False])
 async def test_a_challenger_learns_with_the_weights_of_its_champion(memory: Api, takes_weights: bool) -> None:
     """One that takes none leaves those rounds out, of a block too."""
