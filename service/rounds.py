@@ -38,7 +38,7 @@ from .session.refusals import refusal
 from .session.requests import Followed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
 from .session.session import Session
 from .session.turn import Position, Tell, Turn, Unasked
-from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
+from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, present
 from .store.moving import refusal as sealed
 from .telemetry.counts import Counts
 
@@ -197,9 +197,7 @@ class Rounds:
         """Return the session's copy at the tip that this worker knows, loaded from the store if necessary."""
         if replica.session is not None:
             return replica.session
-        reading = await self._store.read(replica.name)
-        if isinstance(reading, Gone):
-            raise SessionNotFound(replica.name)
+        reading = present(await self._store.read(replica.name), replica.name)
         return await self._catch_up(replica, reading)
 
     async def _catch_up(self, replica: Replica, reading: Reading) -> Session:

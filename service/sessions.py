@@ -38,7 +38,7 @@ from .session.session import Session
 from .session.snapshot import pack
 from .session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
 from .session.turn import Position
-from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip
+from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip, present
 
 log = logging.getLogger("okl.sessions")
 
@@ -174,9 +174,7 @@ class Sessions:
         """
         tip = None
         if at is not None and ANYWHERE not in at:
-            head = await self._store.head(name)
-            if isinstance(head, Gone):
-                raise SessionNotFound(name)
+            head = present(await self._store.head(name), name)
             tip = head.tip
             check_tip(name, tip, at)
         if not await self._store.delete(name, tip):

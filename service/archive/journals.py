@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from okl.errors import ConfigurationError, DamagedArchive, SessionNotFound
+from okl.errors import ConfigurationError, DamagedArchive
 
-from ..store.base import DIGEST_BYTES, Entry, Gone, Store, Tip
+from ..store.base import DIGEST_BYTES, Entry, Store, Tip, present
 
 VERSION: Final = 1
 MAGIC: Final = b"okl-jrnl"
@@ -46,22 +46,17 @@ class Archived(NamedTuple):
 
 async def archive(store: Store, name: str, folder: Path) -> Archived:
     """Add the session's new rounds to the folder. Raises SessionNotFound, DamagedArchive, ConfigurationError."""
-    if isinstance(await store.head(name), Gone):
-        raise SessionNotFound(name)
+    present(await store.head(name), name)
     try:
         with _alone(folder):
             _check_owner(folder, name)
             last = _last(folder)
             place = None if last is None else last.tip
-            reading = await store.read(name, place) if place is not None else None
-            if reading is None or (not isinstance(reading, Gone) and reading.is_whole):
+            reading = None if place is None else present(await store.read(name, place), name)
+            if reading is None or reading.is_whole:
                 # Read the tail behind the snapshot, too.
-                whole = await store.whole(name)
-                if isinstance(whole, Gone):
-                    raise SessionNotFound(name)
+                whole = present(await store.whole(name), name)
                 base, entries = whole.base, whole.entries
-            elif isinstance(reading, Gone):
-                raise SessionNotFound(name)
             else:
                 base, entries = reading.start, reading.entries
             missing = max(0, base.round - (0 if place is None else place.round))

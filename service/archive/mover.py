@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from okl.errors import ServiceError, SessionExists, SessionNotFound
 
-from ..session.following import MARK, challenger_name, is_challenger
+from ..session.following import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
-from ..store.base import Gone, Head, Store
+from ..store.base import Gone, Head, Store, present
 from ..store.moving import Seal, refusal
 from .parts import Arrival, Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
 
@@ -81,17 +81,13 @@ async def _open(source: Store, target: Store, name: str, new_name: str, arrival:
 
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
     """The result of an earlier call that reached step 3, opened now if need be; None if the session has no permanent seal."""
-    head = await source.head(name)
-    if isinstance(head, Gone):
-        raise SessionNotFound(name)
+    head = present(await source.head(name), name)
     if not head.seal:
         return None
     seal, existing = Seal.of(head.seal), await target.head(new_name)
     if seal.kind == "moved" and isinstance(existing, Head):
         note = Seal("arriving", seal.token).note()
-        ours = await source.whole(name)
-        if isinstance(ours, Gone):
-            raise SessionNotFound(name)
+        ours = present(await source.whole(name), name)
         if (copy := await arrived(target, new_name, note)) is not None:
             await _open(source, target, name, new_name, Arrival(note, ours.first.digest), head.seal)
             return Moved(new_name, copy.tip.round, is_new=False, remains=head.seal)
@@ -116,7 +112,7 @@ async def rename(store: Store, name: str, new_name: str) -> Moved:
         challengers = earlier
     for challenger in challengers:
         with contextlib.suppress(SessionNotFound):
-            await rename(store, challenger, challenger_name(new_name, challenger.partition(MARK)[2]))
+            await rename(store, challenger, challenger_name(new_name, split_name(challenger)[1]))
     # The remains are deleted last, since they let the next attempt finish.
     await store.delete(name, remains=moved.remains)
     return moved

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple, final
 
-from okl.errors import ServiceError, SessionFollows, SessionMoving, SessionNotFound, StateCorrupt
+from okl.errors import ServiceError, SessionFollows, SessionMoving, StateCorrupt
 
-from ..session.following import MARK, is_challenger
+from ..session.following import is_challenger, split_name
 from ..session.record import decode_record, encode_record
-from ..store.base import Entry, Gone, Head, Store
+from ..store.base import Entry, Gone, Head, Store, present
 from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside
 
 LEASE_S = 10.0
@@ -66,8 +66,7 @@ class Lease:
             self._renewed = time.monotonic()
             if await self._store.seal(self._name, self.note, LEASE_S):
                 return
-            if isinstance(await self._store.head(self._name), Gone):
-                raise SessionNotFound(self._name)
+            present(await self._store.head(self._name), self._name)
             if time.monotonic() >= give_up:
                 raise self._lost()
             await asyncio.sleep(AGAIN_S)
@@ -101,9 +100,7 @@ class Lease:
 
 async def parts_of(store: Store, name: str, lease: Lease) -> AsyncIterator[Part]:
     """Yield the whole session, the Whole first; the seal is renewed meanwhile."""
-    whole = await store.whole(name)
-    if isinstance(whole, Gone):
-        raise SessionNotFound(name)
+    whole = present(await store.whole(name), name)
     yield replace(whole, entries=[])
     for entries in _paged(whole):
         await lease.renew()
@@ -111,9 +108,7 @@ async def parts_of(store: Store, name: str, lease: Lease) -> AsyncIterator[Part]
     cursor: str | None = None
     while True:
         await lease.renew()
-        page = await store.luggage(name, cursor)
-        if isinstance(page, Gone):
-            raise SessionNotFound(name)
+        page = present(await store.luggage(name, cursor), name)
         cursor = page.cursor
         if page.held or page.remembered:
             yield Load([], replace(page, cursor=None))
@@ -233,7 +228,7 @@ def renamed(whole: Whole, name: str) -> Whole:
 
 async def _check_champion(store: Store, name: str) -> None:
     """A challenger without its champion would be taken for the remains of a deleted one. Raises SessionFollows."""
-    champion = name.partition(MARK)[0]
+    champion, _ = split_name(name)
     if is_challenger(name) and isinstance(await store.head(champion), Gone):
         raise SessionFollows(
             f"Session {name!r} follows {champion!r}, which is not there; bring that one first.", session=name

@@ -30,7 +30,7 @@ from ..session.snapshot import pack
 from ..session.summary import encode_summary, summary_of
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions
-from ..store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
+from ..store.base import DIGEST_BYTES, Full, Head, Store, Tip, present
 from ..store.moving import Checkpoint
 from .mover import rename
 from .portable import clash, definition_in, pack_state, unpack_state
@@ -115,10 +115,7 @@ class States:
 
     async def kept(self, name: str) -> Sequence[Checkpoint]:
         """Raises SessionNotFound."""
-        found = await self._store.kept(name)
-        if isinstance(found, Gone):
-            raise SessionNotFound(name)
-        return found
+        return present(await self._store.kept(name), name)
 
     async def drop(self, name: str, checkpoint: str) -> None:
         """Raises SessionNotFound, CheckpointNotFound."""

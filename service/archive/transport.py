@@ -12,6 +12,7 @@ from typing import NamedTuple
 from okl.errors import DamagedArchive, ServiceError, SessionExists, SessionNotFound, StoreTimeout, StoreUnavailable
 
 from ..session.following import SESSION_NAME
+from ..store.all_heads import heads_of
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
 from .examination import Examine, Examining
@@ -35,14 +36,7 @@ Tell = Callable[[Carried], None]
 
 async def names_in(store: Store) -> list[str]:
     """The names of all sessions that are not sealed for good."""
-    found: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await store.list(cursor, LISTED)
-        found += [head.name for head in page.heads if not head.seal]
-        cursor = page.cursor
-        if cursor is None:
-            return found
+    return [head.name async for head in heads_of(store, LISTED) if not head.seal]
 
 
 async def export(store: Store, names: Sequence[str], path: Path, tell: Tell, *, missing_ok: bool = False) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, final
+from typing import Literal, final
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from okl_core.monitoring.duel import Outcome
 from ..archive.portable import clash, pack_state
 from ..archive.states import Current, States, current
 from ..rounds import Rounds
-from ..session.following import MARK, challenger_name, is_challenger
+from ..session.following import Following, challenger_name, is_challenger, split_name
 from ..session.refusals import At, check_tip
 from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
-from ..store.base import Gone, Head, Store, Tip
+from ..store.base import Gone, Head, Store, Tip, present
 from ..store.moving import refusal as sealed
 from .champion import Champion, challenger_of
 from .followers import Followers
@@ -56,16 +56,6 @@ class Contender:
     outcome: Outcome | None
     created_at: float
     trouble: str | None
-
-
-class _Seen(NamedTuple):
-    tip: Tip | None
-    missed: int
-    skipped: int
-    outcome: Outcome | None
-    is_classifier: bool
-    kind: str
-    t: int
 
 
 @final
@@ -106,9 +96,7 @@ class Challengers:
         if now.frozen is not None:
             raise SessionFrozen(f"Session {champion!r} is frozen; there is nothing to follow.", session=champion)
         if begin == "journal":
-            whole = await self._store.whole(champion)
-            if isinstance(whole, Gone):
-                raise SessionNotFound(champion)
+            whole = present(await self._store.whole(champion), champion)
             tip = whole.base
         session = made_of(challenger_of(now, challenger_name(champion, name), learner))
         assert session.following is not None
@@ -129,22 +117,15 @@ class Challengers:
 
     async def list(self, champion: str) -> Sequence[Contender]:
         """List the challengers by name. Raises SessionNotFound."""
-        head = await self._store.head(champion)
-        if isinstance(head, Gone):
-            raise SessionNotFound(champion)
+        head = present(await self._store.head(champion), champion)
         names = await challengers_of(self._store, champion)
         heads = [(await self._store.head(name)) for name in names]
         return [await self._standing(champion, own, head) for own in heads if isinstance(own, Head)]
 
     async def inspect(self, champion: str, name: str) -> Contender:
         """Return one challenger's standing. Raises SessionNotFound."""
-        head, own = await self._store.head(champion), await self._store.head(challenger_name(champion, name))
-        for found, missing in ((head, champion), (own, challenger_name(champion, name))):
-            if isinstance(found, Gone):
-                raise SessionNotFound(missing)
-        assert isinstance(head, Head)
-        assert isinstance(own, Head)
-        return await self._standing(champion, own, head)
+        head, own = present(await self._store.head(champion), champion), challenger_name(champion, name)
+        return await self._standing(champion, present(await self._store.head(own), own), head)
 
     async def detach(self, champion: str, name: str) -> None:
         """Delete the challenger. Raises SessionNotFound."""
@@ -197,16 +178,16 @@ class Challengers:
         if not await self._states.replace(champion, former.position, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
-        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], former)
+        await self._keep(champion, f"before-{split_name(own)[1]}"[:MOST_LETTERS], former)
         return True
 
     async def _check(self, champion: str, own: str, former: Current) -> tuple[Session, str | None]:
         """Return a copy of the challenger, and why it could not settle waiting predictions, if so. Raises CannotPromote."""
         session = await self._rounds.look(own, lambda session, *_: session.copy())
         trouble = clash(former.twin, session, with_labels=False)
-        told = "it has learned no round yet" if session.learner is None else trouble if former.waiting else None
-        if told is not None:
-            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {told}.", session=champion)
+        reason = "it has learned no round yet" if session.learner is None else trouble if former.waiting else None
+        if reason is not None:
+            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {reason}.", session=champion)
         return session, trouble
 
     async def _make_sure_of_room(self, champion: str, name: str) -> None:
@@ -221,22 +202,24 @@ class Challengers:
             log.warning("champion not kept", extra={"session": champion, "checkpoint": checkpoint, "t": tip.round})
 
     async def _standing(self, champion: str, own: Head, head: Head) -> Contender:
-        name = own.name.partition(MARK)[2]
-        seen = await self._rounds.look(own.name, _seen)
-        behind = 0 if seen.tip is None else max(0, head.tip.round - seen.tip.round)
-        trouble = self._followers.trouble(champion, name)
-        return Contender(
-            name,
-            seen.kind,
-            seen.t,
-            behind,
-            seen.missed,
-            seen.skipped,
-            seen.is_classifier,
-            seen.outcome,
-            own.created_at,
-            trouble,
-        )
+        _, name = split_name(own.name)
+
+        def standing(session: Session, *_: object) -> Contender:
+            following = session.following or Following()
+            return Contender(
+                name,
+                session.definition.kind,
+                session.t,
+                behind=0 if following.tip is None else max(0, head.tip.round - following.tip.round),
+                missed=following.missed,
+                skipped=following.skipped,
+                is_classifier=session.task is not None and session.task.truths.is_classifier,
+                outcome=None if following.duel is None else following.duel.told(),
+                created_at=own.created_at,
+                trouble=self._followers.trouble(champion, name),
+            )
+
+        return await self._rounds.look(own.name, standing)
 
 
 def _are_alike(champion: Session, challenger: Session) -> bool:
@@ -253,13 +236,3 @@ def _are_alike(champion: Session, challenger: Session) -> bool:
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:
     return session.copy(), position.tip
-
-
-def _seen(session: Session, _head: Head, _position: Position) -> _Seen:
-    following, asked = session.following, session.definition.learner
-    kind = "auto" if asked is None else asked.kind
-    is_classifier = session.task is not None and session.task.truths.is_classifier
-    if following is None:
-        return _Seen(None, 0, 0, None, is_classifier, kind, session.t)
-    outcome = None if following.duel is None else following.duel.told()
-    return _Seen(following.tip, following.missed, following.skipped, outcome, is_classifier, kind, session.t)

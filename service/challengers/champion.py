@@ -13,7 +13,7 @@ from okl_core.errors import OklError
 from okl_core.records.record import weights_of
 
 from ..session.codec import RoundEntry, WaitingEntry, decode_entry
-from ..session.definition import Definition, Scalar
+from ..session.definition import Definition
 from ..session.inputs import invalid
 from ..session.requests import Lesson, Question
 from ..session.scorecard import Issued
@@ -61,11 +61,11 @@ def lesson_of(entry: Entry, task: Task) -> Lesson:
         issued = Issued(decoded.issued, decoded.label, decoded.sure)
         errors = [_error(task, issued, decoded.y)]
         is_late = decoded.said is not None
-        y = [truth_of(task, decoded.y)]
+        y = [task.truths.from_truth(decoded.y)]
         weight = weights_of([decoded.weight])
         return Lesson(entry.tip, entry.id, [decoded.x], y, errors, weight, is_late, at, waited_s)
     truths = decoded.y.tolist()
-    y = [truth_of(task, truth) for truth in truths]
+    y = [task.truths.from_truth(truth) for truth in truths]
     errors = [_error(task, decoded.issued(i), truth) for i, truth in enumerate(truths)]
     return Lesson(entry.tip, entry.id, decoded.raws, y, errors, decoded.weight, at=at, waited_s=waited_s)
 
@@ -78,15 +78,6 @@ def _error(task: Task, issued: Issued, y: float) -> float:
         return task.judge.round(issued, y)[1]
     except OklError:
         return math.nan
-
-
-def truth_of(task: Task, y: float) -> Scalar:
-    """The truth as the client sent it; a number only up to rounding."""
-    truths = task.truths
-    if truths.is_classifier:
-        return truths.names[int(y) if truths.has_classes else int(y > 0.0)]
-    number = truths.from_learner(y)
-    return number if truths.y_range is None else min(max(number, truths.y_range[0]), truths.y_range[1])
 
 
 class Unsettled(NamedTuple):

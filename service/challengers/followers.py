@@ -12,9 +12,10 @@ from typing import Final, final
 
 from okl.errors import ServiceError, SessionNotFound
 
-from ..chance import BY_CHANCE
-from ..session.following import MARK, is_challenger
+from ..chance import sweep_forever
+from ..session.following import is_challenger, split_name
 from ..sessions import delete_orphans
+from ..store.all_heads import heads_of
 from ..store.base import Store
 from ..telemetry.counts import Counts
 from .pursuit import Pursuit
@@ -69,7 +70,8 @@ class Followers:
 
     def start(self, pursuit: Pursuit) -> None:
         """Start following."""
-        self._tasks = [asyncio.create_task(self._run(pursuit)), asyncio.create_task(self._sweep_all())]
+        sweeps = sweep_forever(self.sweep, self._sweep_s, log, "challengers cannot be looked for")
+        self._tasks = [asyncio.create_task(self._run(pursuit)), asyncio.create_task(sweeps)]
 
     async def close(self) -> None:
         """Stop; other workers, or the next one, follow the rest."""
@@ -80,17 +82,10 @@ class Followers:
     async def sweep(self) -> None:
         """Find all challengers and let each follow; delete those whose champion was found missing. Raises StoreError."""
         known: dict[str, set[str]] = {}
-        cursor: str | None = None
-        while True:
-            page = await self._store.list(cursor, SWEPT_AT_ONCE)
-            for head in page.heads:
-                if is_challenger(head.name):
-                    champion, _, name = head.name.partition(MARK)
-                    known.setdefault(champion, set()).add(name)
-            cursor = page.cursor
-            if cursor is None:
-                break
-            await asyncio.sleep(0)
+        async for head in heads_of(self._store, SWEPT_AT_ONCE):
+            if is_challenger(head.name):
+                champion, name = split_name(head.name)
+                known.setdefault(champion, set()).add(name)
         missed, self._missed = self._missed, set()
         for champion in missed & known.keys():
             await delete_orphans(self._store, champion)
@@ -100,15 +95,6 @@ class Followers:
         self._not_before = {pair: at for pair, at in self._not_before.items() if pair in pairs}
         for champion in known:
             self.note(champion)
-
-    async def _sweep_all(self) -> None:
-        while True:
-            try:
-                await self.sweep()
-            except ServiceError as error:
-                log.warning("challengers cannot be looked for", extra={"detail": error.detail})
-            # Jitter, so that workers that started together do not stay in step.
-            await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
 
     async def _run(self, pursuit: Pursuit) -> None:
         while True:

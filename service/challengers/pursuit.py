@@ -19,7 +19,6 @@ from okl.errors import (
     InvalidInput,
     NumericalFailure,
     SessionFull,
-    SessionNotFound,
 )
 
 from ..chance import BY_CHANCE
@@ -29,7 +28,7 @@ from ..session.following import Note, challenger_name
 from ..session.requests import Follow, Followed
 from ..session.session import Session
 from ..session.turn import Position
-from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip
+from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip, present
 from ..store.store_checks import cursor_after
 from ..telemetry.counts import Counts
 from .champion import Champion, Unsettled, steps_of
@@ -110,15 +109,13 @@ class Pursuit:
     async def _read(self, champion: str, own: str, tip: Tip | None) -> Reading:
         """Read the entries after the tip. If it is not on the champion's chain, which may have been taken back, those after
         the latest round that both know; if there is none, all stored entries. Raises SessionNotFound."""
-        reading = await self._store.read(champion, tip)
-        if not isinstance(reading, Gone) and reading.is_whole:
+        reading = present(await self._store.read(champion, tip), champion)
+        if reading.is_whole:
             # Include the entries kept from before the snapshot.
-            whole = await self._store.whole(champion)
-            reading = whole if isinstance(whole, Gone) else Reading(whole.head, whole.base, whole.entries)
-            if tip is not None and not isinstance(reading, Gone):
+            whole = present(await self._store.whole(champion), champion)
+            reading = Reading(whole.head, whole.base, whole.entries)
+            if tip is not None:
                 reading = _after_common(reading, await self._store.last(own, MOST_NOTES))
-        if isinstance(reading, Gone):
-            raise SessionNotFound(champion)
         return reading
 
     async def finish(self, champion: str, own: str, now: Champion) -> Pursued | None:

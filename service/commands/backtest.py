@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from okl.comparing import HEADINGS, MOST_LETTERS
-from okl.errors import ConfigurationError, SessionNotFound
+from okl.errors import ConfigurationError
 from okl.measures import error_name
 from okl_core import LearnerSpec
 from okl_core.contract.truth_choice import for_truths
@@ -36,7 +36,7 @@ from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
 from ..settings import Settings, limits_of
-from ..store.base import Entry, Gone, Tip
+from ..store.base import Entry, Tip, present
 from ..store.moving import Whole
 from ..store.opening import open_store
 from .compare import cells_of, heeding, limits_here, ranked, short
@@ -98,12 +98,9 @@ async def _read(url: str, name: str) -> Whole:
     store = open_store(url, limits_of(Settings()))
     try:
         await store.open()
-        whole = await store.whole(name)
+        return present(await store.whole(name), name)
     finally:
         await store.close()
-    if isinstance(whole, Gone):
-        raise SessionNotFound(name)
-    return whole
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:

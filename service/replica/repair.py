@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from okl.errors import ServiceError, SessionNotFound, StateCorrupt
+from okl.errors import ServiceError, StateCorrupt
 from okl_core.errors import OklError
 
 from ..session.record import decode_record
@@ -16,7 +16,7 @@ from ..session.requests import is_part
 from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
-from ..store.base import Entry, Gone, Reading, Store, Tip
+from ..store.base import Entry, Reading, Store, Tip, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,7 @@ async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
     No worker need stop: one with a copy from after that round drops it at its next commit. Raises SessionNotFound,
     StoreError; StateCorrupt if the record or the snapshot cannot be read, or the session changes meanwhile.
     """
-    reading = await store.salvage(name)
-    if isinstance(reading, Gone):
-        raise SessionNotFound(name)
+    reading = present(await store.salvage(name), name)
     kept, alarms, trouble = await asyncio.to_thread(_replayed, name, reading)
     head = reading.head.tip
     if trouble is None or not write:

@@ -46,6 +46,12 @@ def challenger_name(champion: str, name: str) -> str:
     return f"{champion}{MARK}{name}"
 
 
+def split_name(challenger: str) -> tuple[str, str]:
+    """The champion's name, and the challenger's own."""
+    champion, _, name = challenger.partition(MARK)
+    return champion, name
+
+
 class Note(NamedTuple):
     """The note of a challenger's journal entry about its champion."""
 

@@ -37,7 +37,7 @@ def _columns(task: Task, given: Forecasts) -> Columns:
     if given.thresholds is not None or len(given.values) == 1:
         return _one_by_one(task, given)
     if not truths.is_classifier:
-        return Columns(values=truths.from_learner_rows(given.values))
+        return Columns(values=truths.from_learner(given.values))
     if truths.has_classes and given.probabilities is not None:
         places = given.probabilities.argmax(axis=1)
         return Columns(labels=Labels(truths.names, places), probabilities=given.probabilities.tolist())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from okl_core.types import F64, REALS, Forecast, Interval, Target
 
 from .definition import Scalar
 from .inputs import invalid, listed
+
+N = TypeVar("N", float, F64)
 
 EXACT: Final = 2**53
 """Below it every integer is a float of its own."""
@@ -159,21 +161,20 @@ class Truths:
             raise invalid("/y", f"is {y!r}; the labels of this session are {names}", WrongTruth)
         return place
 
-    def from_learner(self, value: float) -> float:
-        """A regressor's value in the session's units."""
+    def from_truth(self, y: float) -> Scalar:
+        """A truth in the learner's terms as the client sent it; a number only up to rounding."""
+        if self.is_classifier:
+            return self.names[int(y) if self.has_classes else int(y > 0.0)]
+        number = self.from_learner(y)
+        return number if self.y_range is None else min(max(number, self.y_range[0]), self.y_range[1])
+
+    def from_learner(self, value: N) -> N:
+        """A regressor's value, or an array of them, in the session's units."""
         if self.y_range is None:
             return value
         low, high = self.y_range
         start, end = self.ends
         return low + (value - start) / (end - start) * (high - low)
-
-    def from_learner_rows(self, values: F64) -> F64:
-        """As `from_learner`, for n values, shape (n,)."""
-        if self.y_range is None:
-            return values
-        low, high = self.y_range
-        start, end = self.ends
-        return low + (values - start) / (end - start) * (high - low)
 
     def label(self, value: float) -> Scalar:
         """The label of a score."""

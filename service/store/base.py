@@ -17,7 +17,9 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from okl.errors import SessionNotFound
 
 from .moving import Moving
 
@@ -142,6 +144,16 @@ class Full:
 @dataclass(frozen=True, slots=True)
 class Gone:
     """There is no session of this name."""
+
+
+T = TypeVar("T")
+
+
+def present(answer: T | Gone, name: str) -> T:
+    """The answer about a session. Raises SessionNotFound if there is none of this name."""
+    if isinstance(answer, Gone):
+        raise SessionNotFound(name)
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final, final
 
 from okl.errors import ServiceError, StoreCorrupt, StoreError
 
-from ..chance import BY_CHANCE
+from ..chance import BY_CHANCE, sweep_forever
 from ..session.following import is_challenger
 from ..sessions import Listed, Sessions
 from .template import Template
@@ -64,15 +64,9 @@ class Expiry:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _sweep_all(self) -> None:
-        while True:
-            # Random, so that workers which start together drift apart.
-            await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
-            try:
-                await self.sweep()
-            except ServiceError as error:
-                log.warning("idle sessions cannot be looked for", extra={"detail": error.detail})
-            except Exception:
-                log.exception("unexpected error")
+        # After a time without a worker, the sessions that are used come first.
+        await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
+        await sweep_forever(self.sweep, self._sweep_s, log, "idle sessions cannot be looked for")
 
     async def sweep(self) -> int:
         """Delete idle sessions. Return how many there were. Raises StoreError."""

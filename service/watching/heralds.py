@@ -15,22 +15,24 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic_core import to_json
 
-from okl.errors import ServiceError, SessionNotFound, StoreError, StoreTimeout, StoreUnavailable
+from okl.errors import ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable
 
 from .. import __version__
-from ..chance import BY_CHANCE
+from ..chance import BY_CHANCE, sweep_forever
 from ..rounds import Rounds
 from ..session.history.alarms import Alarm
 from ..session.history.words import alarm_text
 from ..session.session import Session
 from ..session.summary import Summary, decode_summary, encode_summary, summary_of
 from ..session.turn import Position
+from ..store.all_heads import heads_of
 from ..store.base import Gone, Head, Store, Tip
 from ..telemetry.counts import Counts
 from ..trace import Trace, current
@@ -135,7 +137,8 @@ class Heralds:
 
     def start(self, rounds: Rounds) -> None:
         """Start delivering; the alarms are read through `rounds`."""
-        self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(self._sweep_all(rounds))]
+        sweeps = sweep_forever(partial(self._sweep, rounds), self._sweep_s, log, "alarms cannot be looked for")
+        self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(sweeps)]
 
     async def close(self) -> None:
         """Stop; another worker, or the next one, finds the alarms not delivered."""
@@ -147,35 +150,17 @@ class Heralds:
 
     # -- sessions with alarms -------------------------------------------------------------------------------------------
 
-    async def _sweep_all(self, rounds: Rounds) -> None:
-        while True:
-            try:
-                await self._sweep(rounds)
-            except StoreError as error:
-                log.warning("alarms cannot be looked for", extra={"detail": error.detail})
-            except Exception:
-                log.exception("unexpected error")
-            # Jitter, so that workers that started together do not stay in step.
-            await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
-
     async def _sweep(self, rounds: Rounds) -> None:
-        cursor: str | None = None
-        while True:
-            page = await self._store.list(cursor, SWEPT_AT_ONCE)
-            for head in page.heads:
-                # The alarms of a session that has moved away are delivered where it is now.
-                if head.seal or head.name in self._errands:
-                    continue
-                left_at = time.time() - self._left_s
-                summary = decode_summary(head.summary)
-                if head.summary_round < head.tip.round and (head.updated_at or head.created_at) < left_at:
-                    summary = await self._write_summary(rounds, head) or summary
-                if summary.alarms > head.told and summary.alarm is not None and summary.alarm.at < left_at:
-                    self.note(head.name)
-            cursor = page.cursor
-            if cursor is None:
-                return
-            await asyncio.sleep(0)
+        async for head in heads_of(self._store, SWEPT_AT_ONCE):
+            # The alarms of a session that has moved away are delivered where it is now.
+            if head.seal or head.name in self._errands:
+                continue
+            left_at = time.time() - self._left_s
+            summary = decode_summary(head.summary)
+            if head.summary_round < head.tip.round and (head.updated_at or head.created_at) < left_at:
+                summary = await self._write_summary(rounds, head) or summary
+            if summary.alarms > head.told and summary.alarm is not None and summary.alarm.at < left_at:
+                self.note(head.name)
 
     async def _write_summary(self, rounds: Rounds, head: Head) -> Summary | None:
         """Write a summary that was lost with a worker; None if it cannot be loaded. Raises StoreUnavailable, StoreTimeout."""

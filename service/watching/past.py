@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TypeVar
 
-from okl.errors import PredictionNotFound, SessionNotFound
+from okl.errors import PredictionNotFound
 from okl_core.records.record import Raw
 
 from ..rounds import Rounds
@@ -23,9 +22,7 @@ from ..session.summary import summary_of
 from ..session.task import Task
 from ..session.turn import Position
 from ..sessions import Listed
-from ..store.base import Entry, Gone, Head, Store
-
-T = TypeVar("T")
+from ..store.base import Entry, Head, Store, present
 
 AGES_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
 """Edges of the bins for the age of waiting predictions; the last bin is open."""
@@ -105,14 +102,14 @@ class Watching:
 
     async def head(self, name: str) -> Head:
         """The session's head in the store."""
-        return _found(await self._store.head(name), name)
+        return present(await self._store.head(name), name)
 
     async def history(self, name: str) -> Past:
         return await self._rounds.look(name, lambda session, *_: _history_of(session))
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
         """The last rounds that the store keeps, the newest first."""
-        entries = _found(await self._store.last(name, rounds), name)
+        entries = present(await self._store.last(name, rounds), name)
         # Read the task after the entries, which may contain a new label.
         task = await self._rounds.look(name, lambda session, *_: session.task)
         if task is None:
@@ -124,12 +121,12 @@ class Watching:
         """A page of waiting predictions, and the ages of all; ages assume that the waiting time was never changed."""
         identity, wait_s = await self._rounds.look(name, self._waits_of)
         try:
-            page = _found(await self._store.waiting(name, after, limit), name)
+            page = present(await self._store.waiting(name, after, limit), name)
         except ValueError:
             raise invalid("/cursor", "is not the `next` of a page") from None
         # An older prediction expires sooner.
         edges = [*(wait_s - age for age in reversed(AGES_S)), math.inf]
-        before = _found(await self._store.count_waiting(name, edges), name)
+        before = present(await self._store.count_waiting(name, edges), name)
         head = await self.head(name)
         predictions = []
         for one in page.items:
@@ -139,7 +136,7 @@ class Watching:
 
     async def cancel(self, name: str, id: str) -> None:
         """Cancel a prediction whose truth will never come. Raises SessionNotFound, PredictionNotFound."""
-        _found(await self._store.head(name), name)
+        present(await self._store.head(name), name)
         if not await self._rounds.cancel(name, id):
             raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
 
@@ -152,12 +149,6 @@ def _history_of(session: Session) -> Past:
     if task is None or not session.history.rounds:
         return Past(session.t, None)
     return Past(session.t, view_of(session.history, is_classifier=task.truths.is_classifier))
-
-
-def _found(answer: T | Gone, name: str) -> T:
-    if isinstance(answer, Gone):
-        raise SessionNotFound(name)
-    return answer
 
 
 def _ages(older: Sequence[int]) -> list[Ages]:
@@ -186,9 +177,7 @@ def _past(
 ) -> PastRound:
     truths, waited_s = task.truths, decoded.moment.waited_s
     label = value = probability = loss = error = None
-    truth = (
-        truths.names[int(y) if truths.has_classes else int(y > 0.0)] if truths.is_classifier else truths.from_learner(y)
-    )
+    truth = truths.from_truth(y)
     if not math.isnan(issued.value):
         loss, wrong = task.judge.round(issued, y)
         if truths.has_classes and issued.label is not None and not math.isnan(issued.sure):

@@ -101,9 +101,6 @@ class Spread:
         """The QUANTILES of the last residuals; zeros before the first."""
         return _quantiles(self._residuals[: min(self._count, RESIDUALS)])
 
-    def copy(self) -> Spread:
-        return Spread.unpack(self.pack())
-
     def pack(self) -> dict[str, F64]:
         n = min(self._count, RESIDUALS)
         return {

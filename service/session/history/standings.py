@@ -60,9 +60,6 @@ class Standings:
     def nbytes(self) -> int:
         return self._points.nbytes
 
-    def copy(self) -> Standings:
-        return Standings.unpack(self.pack())
-
     def pack(self) -> dict[str, F64]:
         names = np.frombuffer("\n".join(self.names).encode(), dtype=np.uint8).astype(np.float64)
         return {"names": names} | prefixed("points", self._points.pack())
