@@ -47,6 +47,9 @@ from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import F64, REALS, LearnerConfig, bearable
 
+EPSILON = 2.0**-52
+LONGEST = 2**53
+"""The most rounds of a half-life; those of a longer one would never fade in float64 either."""
 TOLERANCE = 1e-14
 """Relative step size at which Newton's iteration stops."""
 STEPS = 60
@@ -86,7 +89,7 @@ class ImproperConfig(LearnerConfig, ABC):
     def fade(self) -> float:
         """Return what the weight of a past round is multiplied by each round, in the mean."""
         rounds = HalfLife.of(self.half_life).rounds
-        return 1.0 if rounds is None else 0.5 ** (1.0 / rounds)
+        return 1.0 if rounds is None else 0.5 ** (1.0 / min(rounds, LONGEST))
 
     @abstractmethod
     def norms(self, X: F64) -> list[float]:
@@ -203,8 +206,10 @@ class AioliRule(NamedTuple):
 
     def hedge_after(self, squares: float, t: int) -> float:
         """Return h from the sum of omega^2 over t rounds: the root mean square of omega, at least 1."""
-        rounds = t if self.fade == 1.0 else (1.0 - self.fade**t) / (1.0 - self.fade)
-        return math.sqrt(squares / rounds) if squares > rounds * (1.0 + TOLERANCE) else 1.0
+        gone = self.fade - 1.0
+        rounds = t if gone == 0.0 else math.expm1(t * math.log1p(gone)) / gone
+        # Rounds of weight 1 must not seem heavier because their sum is rounded once for each that counts.
+        return math.sqrt(squares / rounds) if squares > rounds * (1.0 + EPSILON * rounds) else 1.0
 
     def after(self, totals: AioliTotals, t: int) -> Self:
         hedge = self.hedge_after(totals.squares, t)

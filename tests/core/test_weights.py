@@ -229,6 +229,17 @@ def test_aioli_forgets_heavy_rounds_altogether(kind: str, memory: dict[str, int]
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-2)
 
 
+@pytest.mark.parametrize("half_life", [10**9, 10**400], ids=["long", "endless"])
+@pytest.mark.parametrize("kind", AIOLIS)
+def test_aioli_hedges_for_no_weight_that_rounding_made(kind: str, half_life: int) -> None:
+    X, y, _ = stream()
+    spec = {"kind": kind, "config": LEARNERS[kind]["config"] | {"half_life": half_life}}
+    block, single = made(spec), made(spec)
+    values = [single.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
+    np.testing.assert_allclose(block.run(X, y).values, values, rtol=0.0, atol=1e-11)
+    np.testing.assert_allclose(made(LEARNERS[kind]).run(X, y).values, values, rtol=0.0, atol=1e-5)
+
+
 @given(st.integers(0, 10_000), st.sampled_from((1.0, 8.0, 100.0)), st.sampled_from(("curvature", 0.6, "adaptive")))
 def test_the_bound_of_the_online_newton_step_holds_with_weights(seed: int, heaviest: float, step: Any) -> None:
     X, y, weights = stream(60, seed, heaviest=heaviest)
