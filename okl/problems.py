@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 from okl.errors import PROBLEMS, PayloadTooLarge, ServiceError, TooManyRequests, Unreachable
 
 NO_TYPE: Final = "about:blank"
 """Type of a problem that says no more than its status."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 
 OF_A_BALANCER: Final = {
     413: PayloadTooLarge,
@@ -42,6 +45,6 @@ def error_of(status: int, content: bytes, retry_after: str | None = None) -> Ser
     known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
     error = kind.__new__(kind)
     ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})
-    if retry_after is not None and retry_after.isdecimal():
+    if retry_after is not None and _SECONDS.fullmatch(retry_after):
         error.retry_after_s = int(retry_after)
     return error

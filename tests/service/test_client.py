@@ -153,7 +153,11 @@ def test_what_no_service_of_ours_answers(body: bytes) -> None:
         client.sessions()
 
 
-@pytest.mark.parametrize(("header", "wait_s"), [("7", 7), (None, None), ("soon", None)])
+@pytest.mark.parametrize(
+    ("header", "wait_s"),
+    [("7", 7), (None, None), ("soon", None), ("9" * 5000, None)],
+    ids=["seconds", "none", "a word", "beyond all numbers"],
+)
 def test_an_error_says_how_long_to_wait(header: str | None, wait_s: int | None) -> None:
     told = b'{"type":"/problems/too-many-requests","title":"Too many requests","detail":"Later."}'
     assert error_of(429, told, header).retry_after_s == wait_s
