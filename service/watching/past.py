@@ -132,7 +132,9 @@ class Watching:
         for one in page.items:
             entry = decode_waiting(identity, one.id, one.blob)
             predictions.append(WaitingRound(one.id, entry.t, entry.at, one.expires_at, entry.x))
-        return WaitingList(predictions, page.cursor, before[-1], head.never_came, _ages(before))
+        # The head still counts those as waiting that have expired since the last commit.
+        never_came = head.never_came + max(head.waiting - before[-1], 0)
+        return WaitingList(predictions, page.cursor, before[-1], never_came, _ages(before))
 
     async def cancel(self, name: str, id: str) -> None:
         """Cancel a prediction whose truth will never come. Raises SessionNotFound, PredictionNotFound."""

@@ -217,6 +217,20 @@ async def test_what_waits_is_listed_counted_and_cancelled(workers: tuple[Api, Ap
     assert (await api.inspect())["never_came"] == 0
 
 
+async def test_what_has_expired_never_came(api: Api) -> None:
+    """Before any other request to the session sweeps it, too."""
+    await api.create(MEAN, expires_s=1.0)
+    for i in range(3):
+        await api.predict([float(i)], id=f"p{i}")
+    for _ in range(300):
+        left = await api.call("GET", "/sessions/s/predictions")
+        assert left["waiting"] + left["never_came"] == 3
+        if not left["waiting"]:
+            break
+        await asyncio.sleep(0.02)
+    assert (left["waiting"], left["never_came"], left["predictions"]) == (0, 3, [])
+
+
 @pytest.mark.parametrize("cursor", ["", "garbage", "nan:a", "1e400:a", "1-a", "\x00", "x" * 300])
 async def test_a_cursor_that_no_page_gave(api: Api, cursor: str) -> None:
     await api.create(MEAN)
