@@ -378,7 +378,8 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) ->
         require_like(state, remaining, learner.init(config, dim + parsed.lags))
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error
-    except MemoryError as error:
+    except (MemoryError, ValueError) as error:
+        # NumPy refuses an array larger than the address space with a ValueError.
         if is_given:
             raise
         raise StateFormatError(f"a new state of its dimension, {dim}, does not fit into memory: {error}") from error

@@ -32,6 +32,8 @@ DIGEST_BYTES = 16
 MOST_ARRAYS = 1 << 16
 """A few bytes name an empty array, which takes a hundred in memory."""
 
+MOST_COUNT = 2**53
+
 DIM, LAGS = "dim", "lags"
 """Arrays that `OnlineLearner.state` adds to those of the learner: the number of inputs, and the lags if there are any."""
 
@@ -57,6 +59,13 @@ def pack(state: StatePart) -> dict[str, Stored]:
             is_single = isinstance(packed, np.ndarray) and packed.dtype == np.float32
             arrays[field.name] = np.array(packed, dtype=np.float32 if is_single else np.float64, order="C")
     return arrays
+
+
+def count_in(stored: float) -> int:
+    """A stored count, a whole number from 0 to 2^53. Raises StateFormatError for any other."""
+    if not (0.0 <= stored <= MOST_COUNT and float(stored).is_integer()):
+        raise StateFormatError(f"{stored} is no count")
+    return int(stored)
 
 
 def prefixed(name: str, arrays: Mapping[str, A]) -> dict[str, A]:

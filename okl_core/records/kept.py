@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields as fields_in
 from typing import Any
@@ -51,7 +52,9 @@ def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
             raise StateFormatError(f"{fields.width} columns have a scaling of shapes {low.shape} and {span.shape}")
         if unknown := [j for j in (*trials, *strays, *formers) if type(j) is not int or not 0 <= j < len(low)]:
             raise StateFormatError(f"there are {len(low)} columns, and a doubt about column {unknown[0]!r}")
-        scaling = Scaling(low, span, bends, radius, trials, strays, formers)
+        if radius is not None and not 0.0 < float(radius) < math.inf:
+            raise StateFormatError(f"a scaling to the radius {radius}")
+        scaling = Scaling(low, span, bool(bends), None if radius is None else float(radius), trials, strays, formers)
     return Preparation(fields, scaling, Extension.decode(told["extension"]))
 
 

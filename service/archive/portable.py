@@ -22,10 +22,12 @@ import numpy as np
 from okl.errors import InvalidSnapshot, ServiceError
 
 from ..session.definition import Definition
+from ..session.history.view import view_of
 from ..session.limits import SessionLimits
 from ..session.record import decode_any_record, encode_record
 from ..session.session import Session
 from ..session.snapshot import pack, unpack
+from ..session.summary import encode_summary, summary_of
 
 VERSION = 1
 MAGIC = b"okl-state"
@@ -68,7 +70,11 @@ def tried(definition: Definition, state: bytes, position: str, limits: SessionLi
     if session.dim is not None and session.dim > limits.dim:
         detail = f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim} (OKL_MAX_DIM)."
         raise InvalidSnapshot(detail)
-    session.copy().describe()
+    twin = session.copy()
+    twin.describe()
+    encode_summary(summary_of(twin))
+    if twin.task is not None and twin.history.rounds:
+        view_of(twin.history, is_classifier=twin.task.truths.is_classifier)
     if session.learner is not None and session.preparation is not None:
         forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
         if not np.isfinite(forecast.value):

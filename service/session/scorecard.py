@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from okl_core.contract.state import count_in
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.losses import Loss, log_loss
 from okl_core.monitoring.comparison import running
@@ -259,7 +260,7 @@ class Scorecard:
         try:
             totals, window = arrays["totals"], arrays["window"]
             card = cls()
-            card.rounds, card.loss, card.error = int(totals[0]), float(totals[1]), float(totals[2])
+            card.rounds, card.loss, card.error = count_in(totals[0]), float(totals[1]), float(totals[2])
             n = window.shape[1]
             card._losses[:n], card._errors[:n] = window[:2]
             if len(window) > 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,13 @@ def test_doubts_that_are_no_numbers_are_refused(doubts: list[Any]) -> None:
     plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
     with pytest.raises((TypeError, ValueError)):
         preparation_of(told_of(plain) | {"scaling": [True, None, doubts, [], []]}, arrays_of(plain))
+
+
+@pytest.mark.parametrize("radius", ["a", math.nan, math.inf, 0.0, -1.0, [1.0]])
+def test_a_radius_that_is_none_is_refused(radius: Any) -> None:
+    plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
+    with pytest.raises((TypeError, ValueError, StateFormatError)):
+        preparation_of(told_of(plain) | {"scaling": [True, radius]}, arrays_of(plain))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])

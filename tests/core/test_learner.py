@@ -338,9 +338,10 @@ class TestRounds:
             with pytest.raises(StateFormatError, match="needs its dimension"):
                 restore({"kind": "mean"}, arrays | wrong)
 
-    def test_a_state_of_a_dimension_beyond_memory_is_refused(self) -> None:
-        with pytest.raises(StateFormatError, match="dimension, 1000000000, does not fit"):
-            restore({"kind": "ons"}, create({"kind": "ons"}, dim=2).state() | {"dim": np.array(1e9)})
+    @pytest.mark.parametrize("dim", [10**9, 2**31 - 1])
+    def test_a_state_of_a_dimension_beyond_memory_is_refused(self, dim: int) -> None:
+        with pytest.raises(StateFormatError, match=f"dimension, {dim}, does not fit"):
+            restore({"kind": "ons"}, create({"kind": "ons"}, dim=2).state() | {"dim": np.array(float(dim))})
 
     def test_sign_of_zero_is_plus_one(self) -> None:
         assert [Forecast(value).label for value in (-0.1, -0.0, 0.0, 0.1)] == [-1, 1, 1, 1]

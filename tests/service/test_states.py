@@ -26,6 +26,7 @@ from service.session.definition import Definition
 from service.session.limits import SessionLimits
 from service.session.record import encode_record
 from service.session.session import Session
+from service.session.summary import decode_summary, encode_summary, summary_of
 from tests.service.api import Api, serving
 from tests.service.challenged import attach, caught_up
 from tests.service.definitions import GAUSSIAN, POMDR
@@ -325,6 +326,25 @@ def test_made_up_arrays_are_refused_or_harmless(name: str, junk: int) -> None:
     except InvalidSnapshot:
         return
     assert np.isfinite(session.forecast(session.read_input(X[50].tolist())).value)
+    assert decode_summary(encode_summary(summary_of(session))).t == session.t
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 0.5, 1e300, np.nan])
+@pytest.mark.parametrize("name", ["card.totals", "history.counts", "history.alarms.counts", "history.spread.counts"])
+def test_a_number_of_rounds_that_is_none_is_refused(name: str, wrong: float) -> None:
+    counts = ARRAYS[name].copy()
+    counts[1 if name == "history.spread.counts" else 0] = wrong
+    with pytest.raises(InvalidSnapshot, match="is no count"):
+        unpack_state("s", with_state(to_bytes(ARRAYS | {name: counts}, META)), LIMITS)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["history.spread.delays", "history.spread.reliability"])
+def test_a_distribution_that_is_none_is_refused(name: str, wrong: float) -> None:
+    rounds = ARRAYS[name].copy()
+    rounds.flat[0] = wrong
+    with pytest.raises(InvalidSnapshot, match="negative or infinite"):
+        unpack_state("s", with_state(to_bytes(ARRAYS | {name: rounds}, META)), LIMITS)
 
 
 @pytest.mark.parametrize("name", sorted(META))

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from okl_core.contract.state import pack, part_of, prefixed, unpack
+from okl_core.contract.state import count_in, pack, part_of, prefixed, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.drift import DriftAlarm, Rise
 from okl_core.types import F64, Stored
@@ -110,9 +110,9 @@ class Alarms:
         alarms, drift = cls(rules, is_classifier=True), part_of(arrays, "drift")
         try:
             alarms._drift = unpack(DriftAlarm, drift) if drift else None
-            alarms.count, alarms._is_above = int(arrays["counts"][0]), bool(arrays["counts"][1])
+            alarms.count, alarms._is_above = count_in(arrays["counts"][0]), bool(arrays["counts"][1])
             alarms.latest = [
-                Alarm(int(t), at, _KINDS[int(kind)], before, after, int(since))
+                Alarm(count_in(t), at, _KINDS[int(kind)], before, after, count_in(since))
                 for t, at, kind, before, after, since in arrays["latest"].tolist()
             ]
         except (KeyError, ValueError, IndexError) as error:

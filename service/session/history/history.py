@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.contract.state import pack, part_of, prefixed, unpack
+from okl_core.contract.state import count_in, pack, part_of, prefixed, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
@@ -294,8 +294,8 @@ class History:
         parts = {name: part_of(arrays, name) for name in _PARTS}
         try:
             rounds, at, nbytes, waiting, never_came, has_regret, history.bound = arrays["counts"].tolist()
-            history.rounds, history.has_regret = int(rounds), bool(has_regret)
-            history._moment = Moment(at, nbytes=nbytes, waiting=int(waiting), never_came=int(never_came))
+            history.rounds, history.has_regret = count_in(rounds), bool(has_regret)
+            history._moment = Moment(at, nbytes=nbytes, waiting=count_in(waiting), never_came=count_in(never_came))
             history._open = [tuple(row) for row in arrays["open"].tolist()]
         except (KeyError, ValueError) as error:
             raise StateFormatError(f"the history cannot be read: {error}") from error

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from okl_core.contract.state import count_in
 from okl_core.errors import StateFormatError
 from okl_core.types import F64, Stored
 
@@ -117,7 +118,9 @@ class Spread:
         try:
             spread.reliability[:], spread.delays[:] = arrays["reliability"], arrays["delays"]
             residuals, (sure, count) = arrays["residuals"], arrays["counts"].tolist()
-            spread._sure, spread._count = sure, int(count)
+            spread._sure, spread._count = sure, count_in(count)
+            if not all(np.isfinite(part).all() and part.min() >= 0.0 for part in (spread.reliability, spread.delays)):
+                raise ValueError("a number of rounds is negative or infinite")
             if spread._count:
                 spread._residuals = np.zeros(RESIDUALS)
                 spread._residuals[: min(spread._count, RESIDUALS)] = residuals
