@@ -61,10 +61,6 @@ AGAIN: Final = 1013
 """WebSocket close codes "service restart" and "try again later": the client reconnects, and resends what was not answered,
 or was refused last."""
 
-WRITTEN_HERE: Final = 1 << 14
-"""An Arrow answer of at most this many rounds is written on the event loop, within two milliseconds. A thread would wait for
-the interpreter's lock: the loop packs a snapshot meanwhile."""
-
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 _LINES: Final[dict[str, Any]] = {
     MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, one object per line."}}
@@ -228,8 +224,8 @@ async def play_columns(
     played = await _played(rounds, session, Batch(x, y, key, at, weight=weight))
     accepted = request.headers.get("accept", "")
     if 0.0 < quality(accepted, ARROW) >= quality(accepted, "application/json"):
-        is_short = played.rounds <= WRITTEN_HERE
-        content = arrow.write(played) if is_short else await asyncio.to_thread(arrow.write, played)
+        # A thread would wait for the interpreter's lock, since the event loop packs a snapshot meanwhile.
+        content = arrow.write(played) if arrow.is_quick(played) else await asyncio.to_thread(arrow.write, played)
         return Response(content, media_type=ARROW)
     return reply(wire.rounds(played))
 
