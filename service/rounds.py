@@ -29,7 +29,7 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Look, Sender, Ticket, known_under, still_open, tell
+from .replica.tickets import Look, Sender, Ticket, TicketAnswers, known_under, still_open, tell
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
@@ -39,7 +39,7 @@ from .session.requests import Followed, Part, Predicted, Question, Report, Round
 from .session.session import Session
 from .session.turn import Position, Tell, Turn, Unasked
 from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, present
-from .store.moving import refusal as sealed
+from .store.moving import sealed
 from .telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
@@ -84,8 +84,8 @@ class Rounds:
         self._summaries = summaries
         self._limits = limits
         self._counts = counts or Counts()
-        self._alarmed = alarmed
-        self._committed_at = committed
+        self._on_alarm = alarmed
+        self._on_commit = committed
         self._make = make
         self._patience_s = patience_s
         self._lines = Lines(replicas, self._serve, self._finish, queue)
@@ -198,9 +198,9 @@ class Rounds:
         if replica.session is not None:
             return replica.session
         reading = present(await self._store.read(replica.name), replica.name)
-        return await self._catch_up(replica, reading)
+        return await self._bring_up(replica, reading)
 
-    async def _catch_up(self, replica: Replica, reading: Reading) -> Session:
+    async def _bring_up(self, replica: Replica, reading: Reading) -> Session:
         if reading.head.seal:
             replica.drop()
             raise sealed(replica.name, reading.head.seal)
@@ -253,7 +253,7 @@ class Rounds:
         if reading.is_whole:
             for ticket in tickets:
                 ticket.known.clear()
-        await self._catch_up(replica, reading)
+        await self._bring_up(replica, reading)
         # Start the time of contention now: a load that outlasts it would otherwise lose the next race too, and so on.
         replica.contend()
 
@@ -294,9 +294,9 @@ class Rounds:
 
     async def _play(
         self, replica: Replica, turn: Turn, tickets: Sequence[Ticket]
-    ) -> tuple[list[tuple[Ticket, list[Tell] | ServiceError]], tuple[Ticket, ServiceError] | None]:
+    ) -> tuple[TicketAnswers, tuple[Ticket, ServiceError] | None]:
         """Return each ticket's answers or error, and the ticket that failed half-way, if any, which voids the turn."""
-        played: list[tuple[Ticket, list[Tell] | ServiceError]] = []
+        played: TicketAnswers = []
 
         def work() -> tuple[Ticket, ServiceError | OklError] | None:
             for ticket in self._scheduler.in_time(tickets):
@@ -331,7 +331,7 @@ class Rounds:
         replica: Replica,
         turn: Turn,
         position: Position,
-        played: Sequence[tuple[Ticket, list[Tell] | ServiceError]],
+        played: TicketAnswers,
         answer: Committed,
     ) -> None:
         """Answer the tickets of a durable turn. Its last round is learned once the answers are on their way."""
@@ -339,8 +339,8 @@ class Rounds:
         counts.commits += 1
         counts.rounds += rounds
         counts.entries += len(turn.entries)
-        if self._committed_at is not None:
-            self._committed_at(replica.name)
+        if self._on_commit is not None:
+            self._on_commit(replica.name)
         replica.store_waiting, replica.never_came = answer.waiting, answer.never_came
         if turn.entries:
             replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
@@ -373,8 +373,8 @@ class Rounds:
             replica.session = turn.session
         if turn.session.history.alarm_count > replica.alarms:
             replica.alarms = turn.session.history.alarm_count
-            if self._alarmed is not None:
-                self._alarmed(replica.name)
+            if self._on_alarm is not None:
+                self._on_alarm(replica.name)
         self._summaries.note(replica)
         await self._snapshots.consider(replica)
 
@@ -385,7 +385,7 @@ class Rounds:
             if isinstance(reading, Gone):
                 replica.drop()
                 raise SessionNotFound(replica.name)
-            session = await self._catch_up(replica, reading)
+            session = await self._bring_up(replica, reading)
             assert replica.position is not None
             now = replica.position
             result = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))

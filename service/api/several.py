@@ -1,4 +1,4 @@
-"""Requests to several sessions at once: one input with several truths, each of them a round of its own session."""
+"""Requests to several sessions at once: predictions, truths, or steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Move a session to another store, or to another name, without losing a round or ever having it open twice.
 
-    1  it is sealed temporarily at the source; clients get a retryable refusal
+    1  it is sealed temporarily at the source; clients get a retryable sealed
     2  it is copied; the copy at the target is sealed for good
     3  it is sealed for good at the source, as moved
     4  it is opened at the target
@@ -20,7 +20,7 @@ from okl.errors import ServiceError, SessionExists, SessionNotFound
 from ..session.following import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.base import Gone, Head, Store, present
-from ..store.moving import Seal, refusal
+from ..store.moving import Seal, sealed
 from .parts import Arrival, Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
@@ -96,7 +96,7 @@ async def _finished(source: Store, target: Store, name: str, new_name: str) -> M
         is_ours = not isinstance(its, Gone) and ours.first == its.first and its.head.tip.round >= head.tip.round
         if is_ours and not existing.seal:
             return Moved(new_name, existing.tip.round, is_new=False, remains=head.seal)
-    raise refusal(name, head.seal)
+    raise sealed(name, head.seal)
 
 
 async def rename(store: Store, name: str, new_name: str) -> Moved:

@@ -23,7 +23,7 @@ from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
 from ..store.base import Gone, Head, Store, Tip, present
-from ..store.moving import refusal as sealed
+from ..store.moving import sealed
 from .champion import Champion, challenger_of
 from .followers import Followers
 from .pursuit import Pursuit

@@ -24,7 +24,7 @@ class Views(Protocol):
         ...
 
     async def session(self, name: str) -> Json:
-        """{"session", "history", "rounds", "waiting", "challengers"}: the answers of the corresponding API routes."""
+        """{"session", "history", "rounds", "waiting", "challengers"}, the answers of the API routes, and "now"."""
         ...
 
     async def compare(self, names: list[str]) -> Json:

@@ -22,15 +22,17 @@ log = logging.getLogger("okl.sessions")
 
 
 async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, counts: Counts) -> Session:
-    """Bring the copy to the reading's head. Raises StateCorrupt, SessionFailed; the caller then drops the copy."""
+    """Bring the copy to the head of a reading that is whole or starts at its tip. Raises StateCorrupt, SessionFailed; the
+    caller then drops the copy."""
     session, position, head = replica.session, replica.position, reading.head
     begun = time.perf_counter()
-    is_next = session is not None and position is not None and not reading.is_whole and position.tip == reading.start
-    if session is None or position is None or not is_next:
+    if reading.is_whole:
         replica.drop()
         position, session = await _load(reading, scheduler)
         seconds = round(time.perf_counter() - begun, 3)
         log.info("session loaded", extra={"session": head.name, "t": head.tip.round, "seconds": seconds})
+    assert session is not None
+    assert position is not None
     # A session must not be used while a replay changes it, or after one has failed half-way.
     replica.session = None
     replica.journal.see(head)
@@ -42,7 +44,7 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, cou
     replica.measure(session)
     replica.store_waiting, replica.never_came = head.waiting, head.never_came
     replica.alarms = session.history.alarm_count
-    if not is_next or reading.entries:
+    if reading.is_whole or reading.entries:
         counts.replays += 1
         counts.replayed_rounds += sum([entry.count for entry in reading.entries])
         counts.replay_s += time.perf_counter() - begun

@@ -114,6 +114,10 @@ class Look:
             self.answer.set_exception(error)
 
 
+TicketAnswers = list[tuple[Ticket, list[Tell] | ServiceError]]
+"""The requests of a turn, each with the answers to its parts, or the error that refuses it."""
+
+
 def too_late(name: str) -> Overloaded:
     return Overloaded(f"Session {name!r} was busy for too long; try again.", session=name)
 

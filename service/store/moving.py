@@ -50,7 +50,7 @@ class Seal(NamedTuple):
             return cls("held", "")
 
 
-def refusal(name: str, note: bytes) -> ServiceError:
+def sealed(name: str, note: bytes) -> ServiceError:
     """The error for an attempt to change a sealed session."""
     seal = Seal.of(note)
     if seal.kind == "moved":

@@ -39,7 +39,7 @@ from .base import (
     Waiting,
     WaitingPage,
 )
-from .moving import FOR_GOOD, Checkpoint, Luggage, Whole, aside, check_note, is_aside, refusal
+from .moving import FOR_GOOD, Checkpoint, Luggage, Whole, aside, check_note, is_aside, sealed
 from .redis_connections import Connections
 from .redis_errors import refused
 from .redis_keys import RedisKeys
@@ -357,7 +357,7 @@ class RedisStore:
         except ResponseError as error:
             raise refused(error, self._connections.server, f"Session {name!r}", session=name) from error
         if type(answer) is list and answer[0] == b"sealed":
-            raise refusal(name, answer[1])
+            raise sealed(name, answer[1])
         return answer
 
     async def _on_session(self, name: str, *command: Value) -> Any:

@@ -16,7 +16,7 @@ from okl.errors import StoreCorrupt
 
 from . import sqlite_tables as tables
 from .base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
-from .moving import aside, refusal
+from .moving import aside, sealed
 from .sqlite_tables import SessionRow, find_session
 from .sqlite_waiting import count_waiting
 from .store_checks import after_prefix
@@ -282,7 +282,7 @@ def delete(
         return False
     held = db.execute(FIND_HELD, (name, now, tables.FOR_GOOD)).fetchone()
     if held is not None:
-        raise refusal(name, held[0])
+        raise sealed(name, held[0])
     remove(db, aside(name))
     return remove(db, name)
 

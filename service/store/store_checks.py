@@ -9,7 +9,7 @@ from dataclasses import replace
 from okl.errors import StoreCorrupt
 
 from .base import EDGES, SUMMARY_BYTES, Entry, Reading, Tip
-from .moving import Seal, refusal
+from .moving import Seal, sealed
 
 LARGEST = 1 << 53
 """The largest number that every store represents and compares exactly."""
@@ -66,7 +66,7 @@ def check_last(name: str, start: Tip, entries: Sequence[Entry], tip: Tip, seal: 
 
 def _check_arrived(name: str, seal: bytes | None) -> None:
     if seal and Seal.of(seal).kind == "arriving":
-        raise refusal(name, seal)
+        raise sealed(name, seal)
 
 
 def check_summary(summary: bytes) -> None:

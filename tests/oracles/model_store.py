@@ -47,7 +47,7 @@ from service.store.moving import (
     aside,
     check_note,
     is_aside,
-    refusal,
+    sealed,
 )
 from service.store.store_checks import (
     check_edges,
@@ -107,7 +107,7 @@ class Session:
 
     def check_open(self, now: float) -> None:
         if self.sealed_until > now:
-            raise refusal(self.name, self.seal)
+            raise sealed(self.name, self.seal)
 
     @property
     def start(self) -> Tip:
