@@ -59,7 +59,7 @@ from .watching.past import Watching
 from .watching.watchers import Watchers
 
 if TYPE_CHECKING:
-    from .watching.heralds import Heralds
+    from .watching.webhook import Webhook
 
 log = logging.getLogger("okl")
 
@@ -125,8 +125,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             log.warning("store", extra={"detail": warning})
         try:
             worker.exposition.start()
-            if worker.heralds is not None:
-                worker.heralds.start(worker.rounds)
+            if worker.webhook is not None:
+                worker.webhook.start(worker.rounds)
             worker.followers.start(worker.pursuit)
             worker.expiry.start()
             # Several workers on one machine would otherwise each use all cores for products of small matrices.
@@ -207,7 +207,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     )
     replicas = Replicas(settings.resident_bytes)
     summaries = Summaries(store, counts=counts)
-    heralds = _heralds(settings, store, counts)
+    webhook = _webhook(settings, store, counts)
     followers = Followers(store, counts)
     rounds = Rounds(
         store,
@@ -219,7 +219,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         patience_s=settings.patience_s,
         queue=settings.max_queue,
         counts=counts,
-        alarmed=None if heralds is None else heralds.note,
+        alarmed=None if webhook is None else webhook.note,
         committed=followers.note,
         make=lambda name: templates.make(name),
     )
@@ -235,7 +235,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
             "okl_streams": conversations.count,
             "okl_copies": len(replicas),
             "okl_copies_bytes": replicas.nbytes,
-            "okl_webhook_waiting": 0 if heralds is None else heralds.waiting,
+            "okl_webhook_waiting": 0 if webhook is None else webhook.waiting,
             "okl_challengers": followers.count,
         }
 
@@ -260,7 +260,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         expiry=Expiry(templates, sessions),
         counts=counts,
         exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
-        heralds=heralds,
+        webhook=webhook,
         followers=followers,
         pursuit=pursuit,
         challengers=Challengers(
@@ -276,10 +276,10 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     )
 
 
-def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None:
+def _webhook(settings: Settings, store: Store, counts: Counts) -> Webhook | None:
     if not settings.webhook:
         return None
-    from .watching.heralds import Heralds  # it needs httpx
+    from .watching.webhook import Webhook  # it needs httpx
 
     secret = settings.webhook_secret.get_secret_value()
-    return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
+    return Webhook(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)

@@ -23,7 +23,7 @@ from okl_core.errors import OklError
 
 from .replica.cache import Replicas
 from .replica.first_use import Make, refusal_after
-from .replica.queue import Lines
+from .replica.queue import Queues
 from .replica.replay import catch_up, failed
 from .replica.replica import Replica
 from .replica.scheduling import Scheduler
@@ -88,7 +88,7 @@ class Rounds:
         self._on_commit = committed
         self._make = make
         self._patience_s = patience_s
-        self._lines = Lines(replicas, self._serve, self._finish, queue)
+        self._queues = Queues(replicas, self._serve, self._finish, queue)
         # Ids are unique among all workers: a random prefix, drawn once since each draw is a system call, and a count.
         self._id_prefix = secrets.token_urlsafe(9)
         self._id_count = itertools.count()
@@ -96,11 +96,11 @@ class Rounds:
     @property
     def queued(self) -> int:
         """The number of requests that wait for their turn at a session."""
-        return self._lines.queued
+        return self._queues.queued
 
     async def close(self) -> None:
         """Wait for the commits under way."""
-        await self._lines.close()
+        await self._queues.close()
         await self._snapshots.close()
         self._scheduler.close()
 
@@ -143,7 +143,7 @@ class Rounds:
     async def look(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
         """Return what `work` makes of the session at its tip; this worker's other requests to the session wait meanwhile."""
         loop = asyncio.get_running_loop()
-        return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
+        return await self._queues.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
     async def follow(self, name: str, part: requests.Follow) -> Followed:
         """Play the champion's steps on a challenger."""
@@ -162,11 +162,11 @@ class Rounds:
     ) -> asyncio.Future[list[Told | ServiceError]]:
         """Queue these parts, for one commit, without waiting; parts are played in the order of calls. Raises Overloaded."""
         ticket = self._ticket(parts, sender)
-        self._lines.put(name, ticket)
+        self._queues.put(name, ticket)
         return ticket.answer
 
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
-        return await self._lines.ask(name, self._ticket(parts))
+        return await self._queues.ask(name, self._ticket(parts))
 
     def _ticket(self, parts: Sequence[Part], sender: Sender | None = None) -> Ticket:
         loop = asyncio.get_running_loop()

@@ -31,8 +31,8 @@ from .session.freezing import freeze_session
 from .session.history.alarms import Alarm
 from .session.limits import SessionLimits
 from .session.played import FrozenFrom
+from .session.precondition import ANYWHERE, IfTip, check_tip, precondition_failed
 from .session.record import encode_record
-from .session.refusals import ANYWHERE, At, check_tip, precondition_failed
 from .session.scorecard import Tally
 from .session.session import Session
 from .session.snapshot import pack
@@ -167,16 +167,16 @@ class Sessions:
         """Count the sessions whose names start with `prefix`."""
         return await self._store.count(prefix)
 
-    async def delete(self, name: str, at: At = None) -> None:
+    async def delete(self, name: str, if_tip: IfTip = None) -> None:
         """Delete a session and its challengers; with `at` only if it is at one of these tips.
 
         Raises SessionNotFound, PreconditionFailed.
         """
         tip = None
-        if at is not None and ANYWHERE not in at:
+        if if_tip is not None and ANYWHERE not in if_tip:
             head = present(await self._store.head(name), name)
             tip = head.tip
-            check_tip(name, tip, at)
+            check_tip(name, tip, if_tip)
         if not await self._store.delete(name, tip):
             head = await self._store.head(name)
             raise SessionNotFound(name) if isinstance(head, Gone) else precondition_failed(name, head.tip)

@@ -82,11 +82,11 @@ class Preparation:
     def copy(self) -> Preparation:
         return Preparation(self.fields, self.scaling, self.extension.copy())
 
-    def is_as(self, other: Preparation | None) -> bool:
+    def maps_alike(self, other: Preparation | None) -> bool:
         """Whether both give the same vectors, as long as no further input is seen."""
         if other is None or self.fields != other.fields:
             return False
-        return other.scaling is None if self.scaling is None else self.scaling.is_as(other.scaling)
+        return other.scaling is None if self.scaling is None else self.scaling.maps_alike(other.scaling)
 
     def _rows_unscaled(self, raws: Raws) -> F64:
         if isinstance(raws, np.ndarray) and self.fields.is_row and raws.shape[1] == self.width:

@@ -205,7 +205,7 @@ class Scaling:
             i += int(concerned.argmax())
             after = scaling.seen(V[i])
             i += 1
-            if not after.is_as(scaling):
+            if not after.maps_alike(scaling):
                 X[start:i], start = scaling(V[start:i]), i
             scaling = after
         X[start:] = scaling(V[start:])
@@ -227,7 +227,7 @@ class Scaling:
         trials = sum(BYTES_OF_TRIAL + BYTES_OF_NUMBER * len(trial.distances) for trial in self.trials.values())
         return 6 * self.low.nbytes + trials + BYTES_OF_TRIAL * (len(self.strays) + len(self.formers))
 
-    def is_as(self, other: Scaling | None) -> bool:
+    def maps_alike(self, other: Scaling | None) -> bool:
         """Whether both scale alike."""
         if other is None:
             return False

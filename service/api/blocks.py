@@ -27,9 +27,9 @@ from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from okl_core.records.record import packed, weights_of
 from okl_core.types import F64
 
-from ..keys import visit
+from ..keys import caller
 from ..rounds import Rounds
-from ..session.refusals import At
+from ..session.precondition import IfTip
 from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_told
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
@@ -177,7 +177,7 @@ async def answers_of(
     session: str,
     blocks: AsyncGenerator[Block],
     key: str | None,
-    at: At,
+    if_tip: IfTip,
     tell: Callable[[RoundsPlayed], dict[str, Any]],
     scope: Scope,
 ) -> AsyncGenerator[bytes]:
@@ -198,12 +198,12 @@ async def answers_of(
             # The body may be slow or endless: its key may have been revoked meanwhile, and each further block counts as a
             # request against the key's rate.
             if i == 0:
-                await visit.check()
+                await caller.check()
             else:
-                await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
+                await caller.paced(asyncio.get_running_loop().time() + caller.PACED_S)
             place = None if key is None else BodyPlace(key, i, block.before)
-            batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place, block.weight)
-            async with visit.spending(len(block.y)) as bill:
+            batch = Batch(block.x, block.y, place and place.block_id, if_tip if i == 0 else None, place, block.weight)
+            async with caller.spending(len(block.y)) as bill:
                 asked = rounds.begin(session, [batch])
                 if rest is None:
                     # Read the next block while this one is learned.

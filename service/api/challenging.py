@@ -93,9 +93,9 @@ async def detach(session: SessionPath, challenger: ChallengerPath, challengers: 
     summary="Promote a challenger",
 )
 async def promote(
-    session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep, at: IfMatch
+    session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep, if_tip: IfMatch
 ) -> Response:
     """The session continues with the challenger's learner and state. Waiting predictions keep the forecasts that were issued,
     ids that were applied are still remembered, and the session's previous state is kept as a checkpoint."""
-    found = await challengers.promote(session, challenger, at)
+    found = await challengers.promote(session, challenger, if_tip)
     return reply(wire.session(found), 200, wire.headers(found))

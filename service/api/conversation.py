@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from okl.errors import Overloaded, ServiceError, passes, stopping
 
-from ..keys import visit
+from ..keys import caller
 from ..replica.tickets import Sender
 from ..rounds import Rounds
 from ..session.requests import Told
@@ -163,7 +163,7 @@ class _Conversation:
 
     async def _begin_all(self, messages: Sequence[Read]) -> list[_Begun]:
         begun: list[_Begun] = []
-        until = asyncio.get_running_loop().time() + visit.PACED_S
+        until = asyncio.get_running_loop().time() + caller.PACED_S
         try:
             for message in messages:
                 begun.append(await self._begin(message, until))
@@ -177,7 +177,7 @@ class _Conversation:
         if self._held is not None:
             return _refused(self._held, id)
         try:
-            await visit.paced(until)
+            await caller.paced(until)
         except ServiceError as error:
             self._held = error if passes(error) else None
             return _refused(error, id)

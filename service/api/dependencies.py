@@ -18,7 +18,7 @@ from ..challengers.pursuit import Pursuit
 from ..replica.cache import Replicas
 from ..replica.summaries import Summaries
 from ..rounds import Rounds
-from ..session.refusals import ANYWHERE, At
+from ..session.precondition import ANYWHERE, IfTip
 from ..sessions import Sessions
 from ..settings import Settings
 from ..store.base import Store
@@ -32,7 +32,7 @@ from .conversation import Conversations
 from .values import KnownName
 
 if TYPE_CHECKING:
-    from ..watching.heralds import Heralds
+    from ..watching.webhook import Webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Worker:
     expiry: Expiry
     counts: Counts
     exposition: Exposition
-    heralds: Heralds | None
+    webhook: Webhook | None
     followers: Followers
     pursuit: Pursuit
     challengers: Challengers
@@ -67,8 +67,8 @@ class Worker:
         """Let work in flight finish. The store stays open."""
         self.end_streams()
         await self.exposition.close()
-        if self.heralds is not None:
-            await self.heralds.close()
+        if self.webhook is not None:
+            await self.webhook.close()
         await self.followers.close()
         await self.expiry.close()
         await self.rounds.close()
@@ -154,7 +154,7 @@ def tips_of(
             "A list of these matches if one of them does, and `*` matches any session.",
         ),
     ] = None,
-) -> At:
+) -> IfTip:
     """The tips that `If-Match` names (RFC 9110, 13.1.1); a weak tag, or one of others, matches none. Raises InvalidInput."""
     if given is None:
         return None
@@ -170,5 +170,5 @@ def wrong_header(name: str, detail: str) -> InvalidInput:
     return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
 
 
-IfMatch = Annotated[At, Depends(tips_of)]
+IfMatch = Annotated[IfTip, Depends(tips_of)]
 SessionPath = Annotated[KnownName, Path(description="Name of the session.")]

@@ -26,11 +26,10 @@ from okl.errors import (
     Unauthenticated,
 )
 
-from ..keys import visit
 from ..keys.audit import Audit, facts_of
+from ..keys.caller import Caller, current
 from ..keys.key import Key, id_in
 from ..keys.keyring import SEEN_S, Keyring
-from ..keys.visit import Visit
 from .doors import WEBSOCKET, Door, Doors
 from .guards import count_refusal, refuse_socket
 from .hosts import is_own_page
@@ -78,7 +77,7 @@ class Doorman:
         if keyring.is_required:
             await self._ask(door, session, others, scope, receive, send)
         elif door is not None:
-            await self._let_in(Visit(None, keyring), door, scope, receive, send)
+            await self._let_in(Caller(None, keyring), door, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -94,7 +93,7 @@ class Doorman:
         """Let the request in if its key is valid and sufficient; refuse it otherwise."""
         text, cookie = _credentials(scope)
         key = self._keyring.key_of(text) if cookie is None else self._keyring.key_of_cookie(cookie)
-        caller = Visit(key, self._keyring, has_cookie=cookie is not None)
+        caller = Caller(key, self._keyring, has_cookie=cookie is not None)
         try:
             if key is None:
                 raise Unauthenticated(_wrong(text, cookie))
@@ -131,7 +130,7 @@ class Doorman:
         response = await self._page(error, scope)
         await response(scope, receive, send)
 
-    def _check(self, key: Key, door: Door, caller: Visit, scope: Scope) -> None:
+    def _check(self, key: Key, door: Door, caller: Caller, scope: Scope) -> None:
         assert door.scope is not None
         if key.scope < door.scope:
             raise Forbidden(f"This key is for {key.scope.word}; the route needs one for {door.scope.word}.")
@@ -144,8 +143,8 @@ class Doorman:
             if origin is None or not is_own_page(origin, headers.get(b"host", b""), _NO_ORIGINS):
                 raise OriginNotAllowed("A browser that is signed in may write only from the pages of this service.")
 
-    async def _let_in(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
-        token = visit.current.set(caller)
+    async def _let_in(self, caller: Caller, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        token = current.set(caller)
         try:
             if door.is_audited:
                 await self._act(caller, door, scope, receive, send)
@@ -154,12 +153,12 @@ class Doorman:
             else:
                 await self._app(scope, receive, send)
         finally:
-            visit.current.reset(token)
+            current.reset(token)
             if caller.outside is not None:
                 facts = facts_of(caller.key_id, _method(scope), door.path, [caller.outside], request_id(scope))
                 self._audit.refused(facts, Forbidden.status, Forbidden.slug)
 
-    async def _act(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _act(self, caller: Caller, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request, and record it in the audit log whatever its outcome."""
         status = 0
 
@@ -179,7 +178,7 @@ class Doorman:
                 facts = facts_of(caller.key_id, _method(scope), door.path, caller.sessions, request_id(scope))
                 self._audit.done(facts, status)
 
-    async def _while_good(self, caller: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _while_good(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a long-lived request, and end it once it would no longer be admitted."""
         has_begun = False
 
@@ -225,7 +224,7 @@ class Doorman:
         self._audit.refused(facts, error.status, error.slug)
 
 
-async def _refusal_of(caller: Visit) -> Unauthenticated | None:
+async def _refusal_of(caller: Caller) -> Unauthenticated | None:
     """Why the request would no longer be admitted; None if it would."""
     try:
         await caller.check()

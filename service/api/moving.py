@@ -15,7 +15,7 @@ from okl import errors
 from okl.errors import InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
 
 from ..session.definition import Definition
-from ..session.refusals import At
+from ..session.precondition import IfTip
 from . import wire
 from .answers import CheckpointAnswer, CheckpointList, SessionDetail
 from .bodies import kind_of
@@ -94,25 +94,25 @@ async def put_snapshot(
     session: SessionPath,
     states: StatesDep,
     blob: Annotated[bytes, Depends(_state_of)],
-    at: IfMatch,
+    if_tip: IfMatch,
     unless: IfNoneMatch = None,
 ) -> Response:
     """With `If-Match`, the session continues from this state: its waiting predictions stay, and ids that were applied are
     still remembered. With `If-None-Match: *`, a new session is created."""
     if unless is not None:
-        if unless != _ANY or at is not None:
+        if unless != _ANY or if_tip is not None:
             raise wrong_header("If-None-Match", "must be *, without If-Match")
         found = await states.create(session, blob, _check)
         return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{session}"})
-    found = await states.put(session, blob, _check, required(at))
+    found = await states.put(session, blob, _check, required(if_tip))
     return reply(wire.session(found), 200, wire.headers(found))
 
 
-def required(at: At) -> frozenset[str]:
+def required(if_tip: IfTip) -> frozenset[str]:
     """The tips that `If-Match` names. Raises PreconditionRequired without it."""
-    if at is None:
+    if if_tip is None:
         raise PreconditionRequired("Send If-Match with the session's ETag, or * to replace whatever is there.")
-    return at
+    return if_tip
 
 
 def _check(definition: Definition) -> None:
@@ -192,10 +192,10 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
     ),
     summary="Return to a checkpoint",
 )
-async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, at: IfMatch) -> Response:
+async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, if_tip: IfMatch) -> Response:
     """The session continues from the checkpoint. Its waiting predictions stay, and an update that was applied before is not
     learned again when it is repeated."""
-    found = await states.roll_back(session, body.checkpoint, required(at))
+    found = await states.roll_back(session, body.checkpoint, required(if_tip))
     return reply(wire.session(found), 200, wire.headers(found))
 
 

@@ -16,7 +16,7 @@ from okl_core import catalogue, learner_kinds
 from okl_core.kernels.kernels import KERNELS
 from okl_core.losses import LOSSES
 
-from ..keys import visit
+from ..keys import caller
 from ..rounds import Rounds
 from ..session.inputs import invalid
 from ..session.requests import Report, Stepped
@@ -306,7 +306,7 @@ async def list_sessions(
     limit: Annotated[int, Query(ge=1, le=1000, description="Sessions per page.")] = 100,
 ) -> Response:
     """Sorted by name."""
-    return reply(wire.page(await sessions.list(cursor, limit, visit.prefix())))
+    return reply(wire.page(await sessions.list(cursor, limit, caller.prefix())))
 
 
 @sessions.get(
@@ -330,9 +330,9 @@ async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
     ),
     summary="Delete a session",
 )
-async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Response:
+async def delete(session: SessionPath, sessions: SessionsDep, if_tip: IfMatch) -> Response:
     """Delete the session with everything it holds. This cannot be undone."""
-    await sessions.delete(session, at)
+    await sessions.delete(session, if_tip)
     return Response(status_code=204)
 
 

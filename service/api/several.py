@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
 
-from ..keys import visit
+from ..keys import caller
 from ..session.inputs import invalid
 from ..session.requests import Updated
 from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
@@ -137,7 +137,7 @@ async def of_each(
 ) -> list[Json]:
     """The answers of all sessions, which are asked concurrently. A session's error takes the place of its answer."""
     answers: list[Json] = []
-    async with visit.spending(len(names)) as bill:
+    async with caller.spending(len(names)) as bill:
         results = await asyncio.gather(*calls, return_exceptions=True)
         bill.waive(sum(map(_is_free, results)))
     for name, result in zip(names, results, strict=True):

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from okl import errors
 from okl.errors import ServiceError, UnsupportedMediaType
 
-from ..keys import visit
+from ..keys import caller
 from ..rounds import Rounds
 from ..session.inputs import invalid
 from ..session.requests import Batch, RoundsPlayed
@@ -186,7 +186,7 @@ async def play_lines(
     conversations: ConversationsDep,
     settings: SettingsDep,
     key: IdempotencyKey,
-    at: IfMatch,
+    if_tip: IfMatch,
     block: Annotated[int, Query(ge=1, le=10_000)] = BLOCK_ROWS,
     answers: Literal["all", "totals"] = "all",
 ) -> Response:
@@ -194,7 +194,7 @@ async def play_lines(
     tell = wire.rounds if answers == "all" else wire.totals
     with conversations.room():
         blocks = blocks_of(request.receive, request.scope[LIMITS], min(block, settings.max_batch))
-        block_answers = answers_of(rounds, session, blocks, key, at, tell, request.scope)
+        block_answers = answers_of(rounds, session, blocks, key, if_tip, tell, request.scope)
         first = await anext(block_answers, None)
     if first is None:
         raise invalid("", "must have one line per round")
@@ -215,13 +215,13 @@ async def play_columns(
     request: Request,
     rounds: RoundsDep,
     key: IdempotencyKey,
-    at: IfMatch,
+    if_tip: IfMatch,
 ) -> Response:
     """Rounds as an Arrow stream; answered by an Arrow stream if the client accepts one."""
     limits: BodyLimits = request.scope[LIMITS]
     # In a thread: a million values take a second.
     x, y, weight = await asyncio.to_thread(arrow.read, await request.body(), limits)
-    played = await _played(rounds, session, Batch(x, y, key, at, weight=weight))
+    played = await _played(rounds, session, Batch(x, y, key, if_tip, weight=weight))
     accepted = request.headers.get("accept", "")
     if 0.0 < quality(accepted, ARROW) >= quality(accepted, "application/json"):
         # A thread would wait for the interpreter's lock, since the event loop packs a snapshot meanwhile.
@@ -239,14 +239,14 @@ async def play_columns(
     summary="Many rounds in order",
 )
 async def play_rounds(
-    body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
+    body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, if_tip: IfMatch
 ) -> Response:
     """Each row is predicted, then learned (prequential). The rows are committed together, or not at all."""
-    return reply(wire.rounds(await _played(rounds, session, wire.batch_of(body, one_id(body.id, key), at))))
+    return reply(wire.rounds(await _played(rounds, session, wire.batch_of(body, one_id(body.id, key), if_tip))))
 
 
 async def _played(rounds: Rounds, session: str, batch: Batch) -> RoundsPlayed:
-    async with visit.spending(len(batch.y)) as bill:
+    async with caller.spending(len(batch.y)) as bill:
         played = await rounds.rounds(session, batch)
         if played.is_duplicate:
             bill.waive(len(batch.y))

@@ -17,7 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from ..keys.visit import named
+from ..keys.caller import named
 from . import patterns
 from .problems import FIRST_TRY
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from okl import errors
 
-from ..keys import visit
+from ..keys import caller
 from ..watching.watchers import Watchers
 from . import watching_wire
 from .body import BodyRoute, reply
@@ -111,7 +111,7 @@ async def cancel(
 async def predict_many(body: PredictManyBody, session: SessionPath, rounds: RoundsDep, request: Request) -> Response:
     """All at the session's current round, in one commit. An invalid input refuses the whole request; a prediction that could
     not be kept is answered with a problem in its place."""
-    async with visit.spending(len(body.x)):
+    async with caller.spending(len(body.x)):
         predictions = await rounds.predict_many(session, body.x, ids=body.ids, wait=body.wait)
     return reply(watching_wire.many_predictions(session, predictions, request.scope))
 

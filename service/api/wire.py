@@ -16,7 +16,7 @@ from ..challengers.challengers import Contender
 from ..session.definition import AlarmRules, Definition, Ranges
 from ..session.definition import Scale as DomainScale
 from ..session.following import challenger_name
-from ..session.refusals import At
+from ..session.precondition import IfTip
 from ..session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
 from ..session.scorecard import Tally
 from ..sessions import Inspected, Listing
@@ -69,8 +69,8 @@ def report_of(body: UpdateBody, id: str | None) -> Report:
     return Report(body.y, id, body.x, body.weight)
 
 
-def batch_of(body: RoundsBody, id: str | None, at: At) -> Batch:
-    return Batch(body.x, body.y, id, at, weight=weights_of(body.weight))
+def batch_of(body: RoundsBody, id: str | None, if_tip: IfTip) -> Batch:
+    return Batch(body.x, body.y, id, if_tip, weight=weights_of(body.weight))
 
 
 def prediction(told: Predicted) -> Json:

@@ -23,8 +23,8 @@ from ..rounds import Rounds
 from ..session.definition import Definition
 from ..session.following import is_challenger
 from ..session.limits import SessionLimits
+from ..session.precondition import IfTip, check_tip
 from ..session.record import encode_record
-from ..session.refusals import At, check_tip
 from ..session.session import Session
 from ..session.snapshot import pack
 from ..session.summary import encode_summary, summary_of
@@ -123,13 +123,13 @@ class States:
             await self.kept(name)
             raise no_checkpoint(name, checkpoint)
 
-    async def roll_back(self, name: str, checkpoint: str, at: At) -> Inspected:
+    async def roll_back(self, name: str, checkpoint: str, if_tip: IfTip) -> Inspected:
         """Continue the session from a checkpoint, as in `put`. Raises CheckpointNotFound, too."""
         blob = await self._store.kept_state(name, checkpoint)
         if blob is None:
             await self.kept(name)
             raise no_checkpoint(name, checkpoint)
-        return await self._go_on(name, await self._unpacked(name, blob), at)
+        return await self._go_on(name, await self._unpacked(name, blob), if_tip)
 
     async def rename(self, name: str, new_name: str) -> Inspected:
         """Rename a session and its challengers. Raises SessionNotFound, SessionExists, SessionMoving."""
@@ -137,25 +137,25 @@ class States:
         await rename(self._store, name, new_name)
         return await self._sessions.inspect(new_name)
 
-    async def put(self, name: str, blob: bytes, check: Check, at: At) -> Inspected:
+    async def put(self, name: str, blob: bytes, check: Check, if_tip: IfTip) -> Inspected:
         """Continue the session from this state; waiting predictions and remembered ids stay.
 
         `at` are the tips at which the session may be. Raises SessionNotFound, InvalidSnapshot,
         PreconditionFailed.
         """
         check(definition_in(blob))
-        return await self._go_on(name, await self._unpacked(name, blob), at)
+        return await self._go_on(name, await self._unpacked(name, blob), if_tip)
 
     async def _unpacked(self, name: str, blob: bytes) -> Session:
         """Unpack a state in a thread, since a large one takes a while."""
         return await asyncio.to_thread(unpack_state, name, blob, self._limits)
 
-    async def _go_on(self, name: str, session: Session, at: At) -> Inspected:
+    async def _go_on(self, name: str, session: Session, if_tip: IfTip) -> Inspected:
         _check_free(name)
         for _ in range(TRIES):
             now = await self._rounds.look(name, current)
             tip = now.position.tip
-            check_tip(name, tip, at)
+            check_tip(name, tip, if_tip)
             trouble = clash(now.twin, session)
             if now.waiting and trouble is not None:
                 raise InvalidSnapshot(

@@ -18,7 +18,7 @@ from ..archive.portable import clash, pack_state
 from ..archive.states import Current, States, current
 from ..rounds import Rounds
 from ..session.following import Following, challenger_name, is_challenger, split_name
-from ..session.refusals import At, check_tip
+from ..session.precondition import IfTip, check_tip
 from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
@@ -131,7 +131,7 @@ class Challengers:
         """Delete the challenger. Raises SessionNotFound."""
         await self._sessions.delete(challenger_name(champion, name))
 
-    async def promote(self, champion: str, name: str, at: At = None) -> Inspected:
+    async def promote(self, champion: str, name: str, if_tip: IfTip = None) -> Inspected:
         """Give the champion the challenger's learner, state and definition, and delete the challenger.
 
         Waiting predictions keep waiting, with the forecasts that were issued, and ids stay remembered. The previous state
@@ -143,7 +143,7 @@ class Challengers:
         # Check first, so that a promotion that is refused now leaves no checkpoint behind.
         await self._pursuit.follow(champion, name)
         former = await self._rounds.look(champion, current)
-        check_tip(champion, former.position.tip, at)
+        check_tip(champion, former.position.tip, if_tip)
         session, _ = await self._check(champion, own, former)
         if _are_alike(former.twin, session):
             # An earlier call was cut off after the swap; to keep this state would overwrite the one from before it.
@@ -155,7 +155,7 @@ class Challengers:
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
             view = Champion.of(session, head, position)
-            return self._take_place(champion, own, view, current(session, head, position), at)
+            return self._take_place(champion, own, view, current(session, head, position), if_tip)
 
         while loop.time() < give_up:
             await self._pursuit.follow(champion, name)
@@ -166,10 +166,10 @@ class Challengers:
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
-    async def _take_place(self, champion: str, own: str, view: Champion, former: Current, at: At) -> bool:
+    async def _take_place(self, champion: str, own: str, view: Champion, former: Current, if_tip: IfTip) -> bool:
         """Promote once; False if another worker wrote to either session meanwhile, or made a prediction it cannot settle."""
         tip = former.position.tip
-        check_tip(champion, tip, at)
+        check_tip(champion, tip, if_tip)
         pursued = await self._pursuit.finish(champion, own, view)
         if pursued is None or pursued.seen != tip:
             return False

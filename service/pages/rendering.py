@@ -15,7 +15,7 @@ from okl.errors import RouteNotFound
 
 from .. import __version__
 from ..api.accepted import quality
-from ..keys import visit
+from ..keys import caller
 from ..keys.key import KeyScope
 from ..session.following import is_challenger
 from .assets import MISSING, version
@@ -74,13 +74,13 @@ async def page(request: Request, template: str, status: int = 200, **told: Any) 
 
 def _rights() -> dict[str, bool | str]:
     """The rights of the reader's key. Pages hide everything else, which the doorman would refuse anyway."""
-    visiting = visit.current.get()
+    admitted = caller.current.get()
     return {
-        "may_write": visit.may(KeyScope.WRITE),
-        "may_admin": visit.may(KeyScope.ADMIN),
-        "prefix": visit.prefix(),
-        "is_keyed": visiting is not None and visiting.key is not None,
-        "is_signed_in": visiting is not None and visiting.has_cookie,
+        "may_write": caller.may(KeyScope.WRITE),
+        "may_admin": caller.may(KeyScope.ADMIN),
+        "prefix": caller.prefix(),
+        "is_keyed": admitted is not None and admitted.key is not None,
+        "is_signed_in": admitted is not None and admitted.has_cookie,
     }
 
 

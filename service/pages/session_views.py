@@ -8,7 +8,7 @@ from typing import final
 
 from ..api import watching_wire, wire
 from ..challengers.challengers import Challengers
-from ..keys import visit
+from ..keys import caller
 from ..sessions import Sessions
 from ..watching.past import Watching
 from .views import Json
@@ -27,9 +27,9 @@ class SessionViews:
         self._challengers = challengers
 
     async def index(self, cursor: str | None, limit: int) -> Json:
-        now, listing = time.time(), await self._sessions.list(cursor, limit, visit.prefix())
+        now, listing = time.time(), await self._sessions.list(cursor, limit, caller.prefix())
         lines = [watching_wire.line(listed, now) for listed in listing.sessions]
-        total = await self._sessions.count(visit.prefix())
+        total = await self._sessions.count(caller.prefix())
         return {"sessions": lines, "next": listing.cursor, "total": total, "now": now}
 
     async def session(self, name: str) -> Json:

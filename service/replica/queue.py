@@ -29,20 +29,20 @@ overtake messages beyond STREAMS_S, which were queued when rounds took less time
 
 
 @final
-class Line:
+class SessionQueue:
     """The queue of one session. `timer` refuses requests that have queued for too long."""
 
-    __slots__ = ("queue", "replica", "timer")
+    __slots__ = ("replica", "requests", "timer")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.queue: deque[Ticket | Look] = deque()
+        self.requests: deque[Ticket | Look] = deque()
         self.timer: asyncio.TimerHandle | None = None
 
 
 @final
-class Lines:
-    """One line for each session with requests. A caller that finds no line serves itself; a task serves those that queue.
+class Queues:
+    """One queue for each session with requests. A caller that finds no queue serves itself; a task serves those that queue.
 
     `serve` takes the session's replica and the requests of one turn, and answers each of them; `finish` does the work left
     after that. `most` requests may queue at one session.
@@ -59,92 +59,92 @@ class Lines:
         self._serve = serve
         self._finish = finish
         self._most = most
-        self._lines: dict[str, Line] = {}
+        self._queues: dict[str, SessionQueue] = {}
         self._drivers: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[None] | None = None
 
     @property
     def queued(self) -> int:
         """The number of requests that wait for their turn."""
-        return sum([len(line.queue) for line in self._lines.values()])
+        return sum([len(queue.requests) for queue in self._queues.values()])
 
     async def close(self) -> None:
         """Wait for the turns under way."""
-        if self._lines:
+        if self._queues:
             self._closing = self._closing or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._closing)
 
     async def ask(self, name: str, ticket: Ticket | Look) -> Any:
         """Serve a request in its turn, and return its answer. Raises Overloaded."""
-        line = self._lines.get(name)
-        if line is not None:
-            self._queue_up(name, line, ticket)
+        queue = self._queues.get(name)
+        if queue is not None:
+            self._add(name, queue, ticket)
             return await ticket.answer
-        line = self._lines[name] = Line(self._replicas.enter(name))
+        queue = self._queues[name] = SessionQueue(self._replicas.enter(name))
         try:
-            await self._safely(line, self._serve(line.replica, [ticket]), [ticket])
+            await self._safely(queue, self._serve(queue.replica, [ticket]), [ticket])
         finally:
-            if line.queue or line.replica.unfinished is not None:
-                self._start(name, line)
+            if queue.requests or queue.replica.unfinished is not None:
+                self._start(name, queue)
             else:
-                self._end(name, line)
+                self._end(name, queue)
         return await ticket.answer
 
     def put(self, name: str, ticket: Ticket) -> None:
         """Queue a request without waiting for its answer; requests put together go into one turn. Raises Overloaded."""
-        line = self._lines.get(name)
-        if line is None:
-            line = self._lines[name] = Line(self._replicas.enter(name))
-            self._start(name, line)
-        self._queue_up(name, line, ticket)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = SessionQueue(self._replicas.enter(name))
+            self._start(name, queue)
+        self._add(name, queue, ticket)
         if ticket.sender is not None:
             ticket.sender.latest = ticket.answer
 
-    def _start(self, name: str, line: Line) -> None:
-        driver = asyncio.create_task(self._drive(name, line))
+    def _start(self, name: str, queue: SessionQueue) -> None:
+        driver = asyncio.create_task(self._drive(name, queue))
         self._drivers.add(driver)
         driver.add_done_callback(self._drivers.discard)
 
-    def _queue_up(self, name: str, line: Line, ticket: Ticket | Look) -> None:
+    def _add(self, name: str, queue: SessionQueue, ticket: Ticket | Look) -> None:
         most = self._most
         if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
-            most = min(most - most // FREE_OF_STREAMS, _fitting(STREAMS_S, line.replica))
-        if len(line.queue) >= most:
+            most = min(most - most // FREE_OF_STREAMS, _fitting(STREAMS_S, queue.replica))
+        if len(queue.requests) >= most:
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
-        line.queue.append(ticket)
-        if line.timer is None:
-            line.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, name, line)
+        queue.requests.append(ticket)
+        if queue.timer is None:
+            queue.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, name, queue)
 
-    def _refuse_late(self, name: str, line: Line) -> None:
+    def _refuse_late(self, name: str, queue: SessionQueue) -> None:
         loop = asyncio.get_running_loop()
-        line.timer = None
-        while line.queue and (line.queue[0].answer.done() or line.queue[0].deadline <= loop.time()):
-            line.queue.popleft().refuse(too_late(name))
-        if line.queue:
-            line.timer = loop.call_at(line.queue[0].deadline, self._refuse_late, name, line)
+        queue.timer = None
+        while queue.requests and (queue.requests[0].answer.done() or queue.requests[0].deadline <= loop.time()):
+            queue.requests.popleft().refuse(too_late(name))
+        if queue.requests:
+            queue.timer = loop.call_at(queue.requests[0].deadline, self._refuse_late, name, queue)
 
-    async def _drive(self, name: str, line: Line) -> None:
-        """Serve the line until it is empty."""
+    async def _drive(self, name: str, queue: SessionQueue) -> None:
+        """Serve the queue until it is empty."""
         try:
             while True:
-                await self._safely(line, self._finish(line.replica), ())
-                if not line.queue:
+                await self._safely(queue, self._finish(queue.replica), ())
+                if not queue.requests:
                     break
-                _overtake(line)
-                taken = _take(line)
-                await self._safely(line, self._serve(line.replica, taken), taken)
+                _overtake(queue)
+                taken = _take(queue)
+                await self._safely(queue, self._serve(queue.replica, taken), taken)
         finally:
-            for ticket in line.queue:
+            for ticket in queue.requests:
                 ticket.refuse(stopping())
-            self._end(name, line)
+            self._end(name, queue)
 
-    async def _safely(self, line: Line, work: Awaitable[None], taken: Sequence[Ticket | Look]) -> None:
-        """Work on the line's copy for the requests taken; if that fails, drop the copy and refuse them."""
+    async def _safely(self, queue: SessionQueue, work: Awaitable[None], taken: Sequence[Ticket | Look]) -> None:
+        """Work on the queue's copy for the requests taken; if that fails, drop the copy and refuse them."""
         try:
             await work
         except BaseException as error:
             # The copy may be half changed.
-            line.replica.drop()
+            queue.replica.drop()
             if not isinstance(error, Exception):
                 for ticket in taken:
                     ticket.answer.cancel()
@@ -152,27 +152,27 @@ class Lines:
             for ticket in taken:
                 ticket.refuse(error)
             if not taken:
-                log.exception("unexpected error", extra={"session": line.replica.name})
+                log.exception("unexpected error", extra={"session": queue.replica.name})
 
-    def _end(self, name: str, line: Line) -> None:
-        del self._lines[name]
-        self._replicas.leave(line.replica)
-        if line.timer is not None:
-            line.timer.cancel()
-        if self._closing is not None and not self._lines and not self._closing.done():
+    def _end(self, name: str, queue: SessionQueue) -> None:
+        del self._queues[name]
+        self._replicas.leave(queue.replica)
+        if queue.timer is not None:
+            queue.timer.cancel()
+        if self._closing is not None and not self._queues and not self._closing.done():
             self._closing.set_result(None)
 
 
-def _overtake(line: Line) -> None:
+def _overtake(queue: SessionQueue) -> None:
     """Move requests ahead of stream messages that would delay them for too long, unless both name the same id."""
-    queue, most = line.queue, _fitting(STREAMS_S, line.replica)
-    if len(queue) <= most:
+    requests, most = queue.requests, _fitting(STREAMS_S, queue.replica)
+    if len(requests) <= most:
         return
     before: list[Ticket | Look] = []
     behind: list[Ticket | Look] = []
     named: set[str] = set()
     streamed = 0
-    for ticket in queue:
+    for ticket in requests:
         is_streamed = isinstance(ticket, Ticket) and ticket.sender is not None
         streamed += is_streamed
         if named.isdisjoint(ticket.ids) and (streamed <= most or not is_streamed):
@@ -180,24 +180,24 @@ def _overtake(line: Line) -> None:
         else:
             behind.append(ticket)
             named |= ticket.ids
-    queue.clear()
-    queue.extend(before + behind)
+    requests.clear()
+    requests.extend(before + behind)
 
 
-def _take(line: Line) -> list[Ticket | Look]:
+def _take(queue: SessionQueue) -> list[Ticket | Look]:
     """Take the next requests for one turn, up to one that needs its own turn, or reuses an id of an earlier one in the turn.
 
     The truth of a prediction in the turn may follow in the same turn.
     """
-    queue, replica = line.queue, line.replica
-    first = queue.popleft()
+    requests, replica = queue.requests, queue.replica
+    first = requests.popleft()
     taken, asked, settled = [first], set(first.asked), set(first.settled)
     most = 1 if first.is_alone else min(TURN_REQUESTS, _fitting(TURN_S, replica))
-    while queue and len(taken) < most:
-        following = queue[0]
+    while requests and len(taken) < most:
+        following = requests[0]
         if following.is_alone or not (settled.isdisjoint(following.ids) and asked.isdisjoint(following.asked)):
             break
-        taken.append(queue.popleft())
+        taken.append(requests.popleft())
         asked |= following.asked
         settled |= following.settled
     return taken

@@ -2,11 +2,11 @@ r"""The bytes of journal entries, waiting predictions and remembered answers: li
 
 `POST /update` commits a *round*, `POST /sessions/{s}/rounds` a *block* (n rounds that one `run` of the learner played). Both
 hold what a replay needs and is checked against: raw inputs, truths, the forecasts at play, the recorded choices, and the
-arithmetic that computed them. `note` is JSON that later rounds rely on: a new label, and the config that a stage of the
+arithmetic that computed them. `discovery` is JSON that later rounds rely on: a new label, and the config that a stage of the
 warm-up found.
 
     round    u8 version, u8 kind = 0, u32 arithmetic, moment, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
-             f64 threshold, u32 lag, bytes said, bytes choices, bytes note, bytes x, lags
+             f64 threshold, u32 lag, bytes said, bytes choices, bytes discovery, bytes x, lags
     block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values,
              f64[m] scores, f64[m] thresholds, inputs
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
@@ -89,7 +89,7 @@ class RoundEntry(NamedTuple):
     issued: float
     value: float
     choices: bytes = b""
-    note: bytes = b""
+    discovery: bytes = b""
     lags: F64 | None = None
     label: int | None = None
     arithmetic: int = 0
@@ -163,7 +163,7 @@ def encode_round(entry: RoundEntry) -> bytes:
             b"" if entry.label is None else _CLASS_TOLD.pack(entry.label, entry.sure),
             _sized(b"" if entry.said is None else _PLAIN.pack(*_flat(entry.said))),
             _sized(entry.choices),
-            _sized(entry.note),
+            _sized(entry.discovery),
             _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
         )
@@ -256,11 +256,11 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         trivial, end = _unsized(blob, end)
         said = _said(*_PLAIN.unpack(trivial)) if trivial else None
         choices, end = _unsized(blob, end)
-        note, end = _unsized(blob, end)
+        discovery, end = _unsized(blob, end)
         x, end = _unsized(blob, end)
         lags, raw = _numbers(blob, end), from_bytes(x)
         return RoundEntry(
-            raw, y, issued, value, choices, note, lags, label, arithmetic, weight, promise, sure, said, moment
+            raw, y, issued, value, choices, discovery, lags, label, arithmetic, weight, promise, sure, said, moment
         )
     except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error

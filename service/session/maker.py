@@ -27,7 +27,7 @@ from .task import Task
 HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 
 
-class Start(NamedTuple):
+class PreparedLearner(NamedTuple):
     """A learner and the preparation of its inputs; None for a stand-in, which looks at no input.
 
     `spec`: the requested spec. The learner's own may differ: a half-life that is learned makes it a pool.
@@ -87,12 +87,12 @@ class Maker:
         if not is_fine:
             raise invalid("/x", "the square of its norm must be finite, since it is not scaled to its size", NotFinite)
 
-    def start(self, task: Task, fields: Fields | None, first: Raw) -> Start:
+    def start(self, task: Task, fields: Fields | None, first: Raw) -> PreparedLearner:
         """Make the forecaster for the first round: a stand-in, or the learner itself."""
         if task.waits or self.definition.scale == "learned":
-            return Start(None, create(task.stand_in, 1), task.spec)
+            return PreparedLearner(None, create(task.stand_in, 1), task.spec)
         preparation = self._prepared(task, fields, [first])
-        return Start(preparation, self._create(task.spec, preparation.width), task.spec)
+        return PreparedLearner(preparation, self._create(task.spec, preparation.width), task.spec)
 
     def remade(
         self,
@@ -103,7 +103,7 @@ class Maker:
         *,
         unless: tuple[Preparation | None, LearnerSpec | None],
         spec: LearnerSpec | None = None,
-    ) -> tuple[Start, bytes] | None:
+    ) -> tuple[PreparedLearner, bytes] | None:
         """A learner that has learned these rounds, and the choices of its run.
 
         None if the rounds lead to the present preparation and spec again, given as `unless`. A replay gives the recorded
@@ -111,10 +111,10 @@ class Maker:
         the last round. It skips any other round that it refuses, because the client was already told that it was learned.
         """
         preparation = self._prepared(task, fields, rows.raws)
-        is_as_before = preparation.is_as(unless[0])
+        maps_as_before = preparation.maps_alike(unless[0])
         X, truths = preparation.learn_first(rows.raws), np.array(rows.truths)
         spec = resolve(task.spec, X, truths, lags=rows.lags) if spec is None else spec
-        if is_as_before and spec == unless[1]:
+        if maps_as_before and spec == unless[1]:
             return None
         learner = self._create(spec, preparation.width)
         try:
@@ -126,7 +126,7 @@ class Maker:
             learner = self._create(spec, preparation.width)
             lags, weights = (None if part is None else part[kept] for part in (rows.lags, rows.weights))
             ran = learner.run(X[kept], truths[kept], choices=choices, lags=lags, weight=weights)
-        return Start(preparation, learner, spec), ran.choices
+        return PreparedLearner(preparation, learner, spec), ran.choices
 
     def _prepared(self, task: Task, fields: Fields | None, raws: Sequence[Raw]) -> Preparation:
         """The preparation that these inputs determine: fields and scale."""

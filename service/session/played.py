@@ -18,7 +18,7 @@ from okl_core.types import F64, Forecast, Round
 
 from .codec import RoundEntry
 from .coverage import Promise
-from .maker import HostedLearner, Start
+from .maker import HostedLearner, PreparedLearner
 from .task import Task
 
 ARITHMETIC = zlib.crc32(arithmetic().encode())
@@ -43,14 +43,14 @@ class Pending(NamedTuple):
     entry: RoundEntry
     task: Task
     played: Round
-    start: Start
+    present: PreparedLearner
     loss: float
     error: float
-    successor: Start | None
+    successor: PreparedLearner | None
 
     def learned(self) -> HostedLearner:
         """A copy of the learner that has learned the round, so that its conditioning includes the round's input."""
-        learner = self.start.learner.copy()
+        learner = self.present.learner.copy()
         learner.learn(self.played)
         return learner
 

@@ -6,14 +6,12 @@ from okl.errors import (
     InvalidInput,
     NotFinite,
     NumericalFailure,
-    PreconditionFailed,
     ServiceError,
     WrongDimension,
     WrongTruth,
 )
 from okl_core import errors as core
 
-from ..store.base import Tip
 from .inputs import invalid
 
 _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
@@ -21,22 +19,6 @@ _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
     core.NonFiniteError: NotFinite,
     core.LabelError: WrongTruth,
 }
-
-At = frozenset[str] | None
-"""The labels of the tips at which the session may be, ANYWHERE among them if it may be at any; None makes no condition."""
-
-ANYWHERE = "*"
-
-
-def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
-    detail = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
-    return PreconditionFailed(detail, session=name, etag=f'"{tip.label}"')
-
-
-def check_tip(name: str, tip: Tip, at: At) -> None:
-    """Raises PreconditionFailed unless the session may be at its tip."""
-    if at is not None and at.isdisjoint((tip.label, ANYWHERE)):
-        raise precondition_failed(name, tip)
 
 
 def refusal(error: core.OklError, name: str) -> ServiceError | None:

@@ -16,7 +16,7 @@ from okl_core.types import F64
 
 from ..store.base import Tip
 from .definition import Input, Scalar
-from .refusals import At
+from .precondition import IfTip
 from .truths import Answer
 
 
@@ -92,7 +92,7 @@ class Batch:
     x: Sequence[Input] | F64
     y: Sequence[Scalar] | F64
     id: str | None = None
-    at: At = None
+    if_tip: IfTip = None
     place: BodyPlace | None = None
     weight: F64 | None = None
 

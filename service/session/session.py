@@ -36,11 +36,11 @@ from .following import Following, is_challenger
 from .history.alarms import WindowedError
 from .history.history import History, Lived, LivedRows, Numbers
 from .inputs import read, read_rows
-from .maker import HostedLearner, Maker, Start
+from .maker import HostedLearner, Maker, PreparedLearner
 from .moment import NO_MOMENT, Moment
 from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
 from .scorecard import Issued, Scorecard, forecasts_of
-from .task import Task, note_of, noted, reckoned
+from .task import Task, discovery_of, reckoned, task_after
 
 NO_FORECAST = Forecast(math.nan)
 """The forecast before the first truth shows whether truths are labels or numbers."""
@@ -148,7 +148,7 @@ class Session:
         """The forecast in the present state for an input from `read_input`."""
         if self.task is None:
             return NO_FORECAST
-        preparation, learner, _ = self._start(self.task, raw)
+        preparation, learner, _ = self._present(self.task, raw)
         return learner.predict(_vector(preparation, raw))
 
     def play(
@@ -172,33 +172,33 @@ class Session:
         `said` are the lags and the trivial forecasts made with it, if they differ from the present ones. A replay gives the
         spec that was `found` at this stage of the warm-up.
         """
-        start = self._start(task, raw)
+        present = self._present(task, raw)
         if lags is None and task.spec.lags:
-            lags = start.learner.lags
+            lags = present.learner.lags
         remade = None
         if self.warmup is not None and self.warmup.is_stage(raw):
             rows = self.warmup.with_next(raw, lags, y, weight)
             remade = self._maker.remade(
                 task, self.fields, rows, choices, unless=(self.preparation, self.spec), spec=found
             )
-        vector, play_choices = _vector(start.preparation, raw), choices if remade is None else None
+        vector, play_choices = _vector(present.preparation, raw), choices if remade is None else None
         # A stand-in ignores weights.
-        play_weight = 1.0 if start.preparation is None else weight
-        played = start.learner.play(vector, y, choices=play_choices, lags=lags, weight=play_weight)
+        play_weight = 1.0 if present.preparation is None else weight
+        played = present.learner.play(vector, y, choices=play_choices, lags=lags, weight=play_weight)
         if self.coverage is not None and promise is None:
             promise = self.coverage.promised(task, played.forecast, y)
         if isinstance(issued, Forecast):
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, entry_choices = (None, played.choices) if remade is None else remade
-        note = note_of(self.task, task, None if successor is None else successor.spec)
+        discovery = discovery_of(self.task, task, None if successor is None else successor.spec)
         entry = RoundEntry(
             raw,
             y,
             issued=issued.value,
             value=played.forecast.value,
             choices=entry_choices,
-            note=note,
+            discovery=discovery,
             lags=lags,
             label=issued.label,
             arithmetic=ARITHMETIC,
@@ -209,22 +209,22 @@ class Session:
             moment=moment,
         )
         loss, error = task.judge.round(issued, y)
-        return Pending(entry, task, played, start, loss, error, successor)
+        return Pending(entry, task, played, present, loss, error, successor)
 
-    def _start(self, task: Task, raw: Raw) -> Start:
+    def _present(self, task: Task, raw: Raw) -> PreparedLearner:
         """The learner that answers now, or will answer the first round."""
         if self.learner is not None:
-            return Start(self.preparation, self.learner, self.spec or task.spec)
+            return PreparedLearner(self.preparation, self.learner, self.spec or task.spec)
         return self._maker.start(task, self.fields, raw)
 
     def learn(self, pending: Pending) -> None:
         """Carry a played round into the state."""
-        entry, start = pending.entry, pending.start
-        start.learner.learn(pending.played)
-        self._take(start, pending.task)
+        entry, present = pending.entry, pending.present
+        present.learner.learn(pending.played)
+        self._take(present, pending.task)
         self.fields = self.fields or self.fields_after(entry.x)
-        if start.preparation is not None:
-            start.preparation.see(entry.x)
+        if present.preparation is not None:
+            present.preparation.see(entry.x)
         is_kept = None
         if self.coverage is not None and entry.promise is not None:
             self.coverage.learn(entry.promise)
@@ -261,9 +261,9 @@ class Session:
         windows = self.card.windows(errors, ends)
         return [WindowedError(self.t + end, *one) for end, one in zip(ends, windows, strict=True)]
 
-    def _take(self, start: Start, task: Task) -> None:
-        self.preparation, self.learner, self.task = start.preparation, start.learner, task
-        self.spec = task.spec if start.preparation is None else start.spec
+    def _take(self, made: PreparedLearner, task: Task) -> None:
+        self.preparation, self.learner, self.task = made.preparation, made.learner, task
+        self.spec = task.spec if made.preparation is None else made.spec
 
     def run(
         self, raws: Raws, y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT, weight: F64 | None = None
@@ -350,7 +350,7 @@ class Session:
 
     def _replay_round(self, entry: RoundEntry) -> None:
         issued = Issued(entry.issued, entry.label, entry.sure)
-        task, found = noted(self.definition, self.task, entry.note)
+        task, found = task_after(self.definition, self.task, entry.discovery)
         if found is None and self.preparation is not None:
             # Nothing new was found at this round.
             found = self.spec

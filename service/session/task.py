@@ -125,8 +125,8 @@ def check_weights(task: Task) -> None:
         raise invalid("/weight", f"{task.spec.kind} takes no weights; these learners do: {known}")
 
 
-def note_of(before: Task | None, after: Task, found: LearnerSpec | None) -> bytes:
-    """The journal's note of a truth that changed the task, and of a spec that was found; empty if there is neither."""
+def discovery_of(before: Task | None, after: Task, found: LearnerSpec | None) -> bytes:
+    """What a round made known, for its journal entry: a truth that changed the task, a spec; empty if nothing."""
     told: dict[str, Any] = {}
     if after is not before:
         told = {"label": after.truths.names[-1]} if after.is_open else {"numbers": True}
@@ -135,22 +135,22 @@ def note_of(before: Task | None, after: Task, found: LearnerSpec | None) -> byte
     return json.dumps(told).encode() if told else b""
 
 
-def noted(definition: Definition, task: Task | None, note: bytes) -> tuple[Task, LearnerSpec | None]:
-    """The task after a round with this note, and the spec that was found in it. Raises StateFormatError."""
+def task_after(definition: Definition, task: Task | None, discovery: bytes) -> tuple[Task, LearnerSpec | None]:
+    """The task after a round that made this known, and the spec that was found in it. Raises StateFormatError."""
     try:
-        told = json.loads(note) if note else {}
+        told = json.loads(discovery) if discovery else {}
         config = told.pop("config", None)
         if "label" in told and (task is None or task.is_open):
             task = (task or Task.of_truths(definition, ())).with_label(told["label"])
         elif "numbers" in told and task is None:
             task = Task.of_truths(definition, None)
-        elif told or (note and config is None):
-            raise StateFormatError("the note of a round repeats what was known, or is empty")
+        elif told or (discovery and config is None):
+            raise StateFormatError("the discovery of a round was known, or is empty")
         if task is None:
             raise StateFormatError("the first round does not say what its truth is")
         return task, None if config is None else task.spec.model_copy(update={"config": config})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StateFormatError(f"the note of a round cannot be read: {error}") from error
+        raise StateFormatError(f"the discovery of a round cannot be read: {error}") from error
 
 
 def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | None, *, is_open: bool = False) -> Task:

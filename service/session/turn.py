@@ -37,7 +37,8 @@ from .late import play_waiting, waiting
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
-from .refusals import check_tip, refusal
+from .precondition import check_tip
+from .refusals import refusal
 from .requests import (
     Batch,
     Follow,
@@ -289,7 +290,7 @@ class Turn:
         session = self.session
         was_learned = isinstance(self._known.get(batch.id or ""), Applied)
         if not was_learned:
-            check_tip(self._name, self.tip, batch.at)
+            check_tip(self._name, self.tip, batch.if_tip)
         raws, y, tasks = self._read_rows(batch)
         known = None if batch.id is None else self._known.get(batch.id)
         if isinstance(known, Applied):

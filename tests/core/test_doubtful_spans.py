@@ -105,7 +105,7 @@ FAULTS = {
 def test_a_column_that_varied_keeps_its_numbers(fault: str, digits: int) -> None:
     before, after = noise(700).round(digits), noise(400, 1).round(digits)
     scaling = after_all(np.concatenate((before, FAULTS[fault], after)))
-    assert scaling.is_as(found(before[:WARMUP, None]))
+    assert scaling.maps_alike(found(before[:WARMUP, None]))
     assert not {**scaling.trials, **scaling.strays, **scaling.formers}
 
 
@@ -113,7 +113,7 @@ def test_a_range_that_lasts_is_kept() -> None:
     column = np.concatenate((noise(700), 1e6 * noise(LOST + SETTLED + REMEMBERED, 1)))
     scaling = after_all(column)
     assert 1e5 < scaling.span[0] < 4e6
-    assert after_all(np.append(column, noise(300))).is_as(scaling)
+    assert after_all(np.append(column, noise(300))).maps_alike(scaling)
 
 
 def test_a_far_value_that_stays_costs_once() -> None:

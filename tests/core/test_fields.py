@@ -243,7 +243,7 @@ def test_the_span_of_a_constant_column_is_fixed_by_the_first_other_value() -> No
     after = scaling.seen(np.array([9.0, 7.0]))
     assert (after.unknown, after.span.tolist()) == ((1,), [2.0, 0.0])
     assert after(np.array([8.0, 6.0])).tolist() == [0.5, -1.0]
-    assert after.seen(np.array([15.0, 7.0])).is_as(after)
+    assert after.seen(np.array([15.0, 7.0])).maps_alike(after)
     assert scaling.seen(np.full(2, 1e308)).seen(np.full(2, -1e308)).span.tolist() == [1e308, 1e308]
 
 
@@ -262,7 +262,7 @@ def test_rows_are_one_by_one(first: F64, later: F64, radius: float | None) -> No
         scaling = scaling.seen(v)
     X, after = start.rows(later)
     np.testing.assert_array_equal(X, np.array(expected))
-    assert after.is_as(scaling)
+    assert after.maps_alike(scaling)
 
 
 def test_columns_of_one_unit_have_one_span() -> None:
@@ -325,13 +325,13 @@ def test_many_inputs_are_one_by_one(first: list[Raw], later: list[Raw], radius: 
         one.see(raw)
     np.testing.assert_array_equal(block.learn_rows(later * 8), np.array(expected))
     assert block.extension == one.extension
-    assert block.is_as(one)
+    assert block.maps_alike(one)
     assert np.isfinite(expected).all()
 
 
 def test_a_field_of_a_preparation_is_what_it_was() -> None:
     fields = Fields((Field("0"), Field("1", centre=2.0)))
     one, other = Preparation(fields), Preparation(Fields((Field("0"), Field("1", centre=3.0))))
-    assert one.is_as(one.copy())
-    assert not one.is_as(other)
-    assert not one.is_as(None)
+    assert one.maps_alike(one.copy())
+    assert not one.maps_alike(other)
+    assert not one.maps_alike(None)

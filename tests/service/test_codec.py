@@ -70,7 +70,7 @@ moments = st.builds(Moment, finite, single, single, single, words, words)
 plain = st.builds(PlainForecast, finite, st.none() | finite)
 said = st.none() | st.tuples(plain, plain)
 rounds = st.builds(
-    RoundEntry, x=inputs, y=number, issued=number, value=number, choices=data, note=data, label=st.none() | words,
+    RoundEntry, x=inputs, y=number, issued=number, value=number, choices=data, discovery=data, label=st.none() | words,
     lags=st.none(), arithmetic=words, weight=number, promise=st.none() | st.builds(Promise, finite, finite, words),
     sure=st.just(0.25), said=said, moment=moments,
 )  # fmt: skip

@@ -205,10 +205,10 @@ SAID: dict[str, tuple[int, Change]] = {
     "no label": (-1, saying(y=0.5)),
     "other choices": (-1, saying(choices=b"\x01\x01\x01\x01\x01")),
     "an input of other names": (-1, saying(x={"a": 0.5})),
-    "a label that is known": (-1, saying(note=b'{"label": 1}')),
-    "numbers for labels": (-1, saying(note=b'{"numbers": true}')),
-    "a note of nothing": (-1, saying(note=b"[]")),
-    "no note": (-1, saying(note=b"{")),
+    "a label that is known": (-1, saying(discovery=b'{"label": 1}')),
+    "numbers for labels": (-1, saying(discovery=b'{"numbers": true}')),
+    "a note of nothing": (-1, saying(discovery=b"[]")),
+    "no note": (-1, saying(discovery=b"{")),
 }
 
 

@@ -14,7 +14,7 @@ from service.api import doorman
 from service.api.doorman import Doorman
 from service.api.doors import READ, WEBSOCKET, Door, Doors
 from service.api.guards import Guards
-from service.keys import keyring, visit
+from service.keys import caller, keyring
 from service.keys.key import Key, KeyScope, Rate, mint
 from service.keys.keyring import Keyring
 from service.settings import Settings
@@ -48,8 +48,8 @@ async def chat(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.accept"})
     while (message := await receive())["type"] == "websocket.receive":
         try:
-            await visit.admit()
-            visit.named(message["text"])
+            await caller.admit()
+            caller.named(message["text"])
             told = "ok"
         except (Forbidden, TooManyRequests, Unauthenticated) as error:
             told = error.slug

@@ -300,7 +300,7 @@ async def test_a_body_that_is_sent_again_goes_on_where_its_rate_has_ended_it(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks that were learned before cost one each: they are more than ever flow in."""
-    monkeypatch.setattr("service.keys.visit.PACED_S", 0.1)
+    monkeypatch.setattr("service.keys.caller.PACED_S", 0.1)
     made, other = await make(store_url, KeyScope.ADMIN, rate=Rate(50.0, 10.0)), await make(store_url)
     async with guarded(store_url) as api:
         assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201

@@ -23,7 +23,7 @@ MOST_NAMED: Final = 8
 
 
 @dataclass(slots=True)
-class Visit:
+class Caller:
     """An admitted request; `key` is None if no key is required."""
 
     key: Key | None
@@ -63,27 +63,27 @@ PACED_S: Final = 10.0
 
 LEAST_WAIT_S: Final = 0.01
 
-current: Final[ContextVar[Visit | None]] = ContextVar("visit", default=None)
+current: Final[ContextVar[Caller | None]] = ContextVar("caller", default=None)
 
 
 def named(session: str) -> str:
     """The name, if the request may use it. Raises Forbidden."""
-    visit = current.get()
-    if visit is not None:
-        visit.enter(session)
+    caller = current.get()
+    if caller is not None:
+        caller.enter(session)
     return session
 
 
 def prefix() -> str:
     """The prefix of the names of all sessions that the request may see."""
-    visit = current.get()
-    return "" if visit is None or visit.key is None else visit.key.prefix
+    caller = current.get()
+    return "" if caller is None or caller.key is None else caller.key.prefix
 
 
 def may(scope: KeyScope) -> bool:
     """Whether the request has this scope. Use it to show or hide an action, not to guard it."""
-    visit = current.get()
-    return visit is None or visit.key is None or visit.key.scope >= scope
+    caller = current.get()
+    return caller is None or caller.key is None or caller.key.scope >= scope
 
 
 class Bill:
@@ -106,34 +106,34 @@ class Bill:
 @asynccontextmanager
 async def spending(rounds: int) -> AsyncIterator[Bill]:
     """Charge all rounds of a request to its key once they are played; a request that is refused costs only itself."""
-    bill, visit = Bill(rounds), current.get()
-    if visit is None or visit.key is None:
+    bill, caller = Bill(rounds), current.get()
+    if caller is None or caller.key is None:
         yield bill
         return
     reserved = bill.beyond
-    visit.keyring.reserve(visit.key, reserved)
+    caller.keyring.reserve(caller.key, reserved)
     try:
         yield bill
     except ServiceError:
         bill.waive(rounds)
         raise
     finally:
-        await visit.keyring.settle(visit.key, reserved, bill.beyond)
+        await caller.keyring.settle(caller.key, reserved, bill.beyond)
 
 
 async def check() -> None:
     """Raises Unauthenticated, or a StoreError, if the request would no longer be admitted."""
-    visit = current.get()
-    if visit is not None:
-        await visit.check()
+    caller = current.get()
+    if caller is not None:
+        await caller.check()
 
 
 async def admit() -> None:
     """Count one more request, such as a message of an open socket. Raises TooManyRequests, or as `check`."""
     await check()
-    visit = current.get()
-    if visit is not None and visit.key is not None:
-        await visit.keyring.admit(visit.key)
+    caller = current.get()
+    if caller is not None and caller.key is not None:
+        await caller.keyring.admit(caller.key)
 
 
 async def paced(until: float) -> None:

@@ -19,8 +19,8 @@ from service.settings import Settings
 from service.store.base import Head
 from service.store.sqlite import SqliteStore
 from service.telemetry.counts import Counts
-from service.watching import heralds
-from service.watching.heralds import Heralds
+from service.watching import webhook
+from service.watching.webhook import Webhook
 from tests.contract.store_calls import append, chain
 from tests.service.api import Api, serving
 from tests.service.kept_lines import kept_lines
@@ -41,7 +41,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short, and what others left is taken at once."""
-    monkeypatch.setattr("service.watching.heralds.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.05, left_s=0.0))
+    monkeypatch.setattr("service.watching.webhook.Webhook", partial(Webhook, wait_s=0.02, sweep_s=0.05, left_s=0.0))
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ async def test_it_is_tried_until_it_is_taken(tmp_path: Path, receiver: Receiver,
         await until_told(api)
         assert api.worker.counts.webhook_failures == 4
         assert api.worker.counts.alarms_told == 1
-        assert api.worker.heralds is not None
-        found = api.worker.heralds
+        assert api.worker.webhook is not None
+        found = api.worker.webhook
         await receiver.until(lambda: not found.waiting)
     assert len(receiver.posts) == 5
     assert len({document["id"] for document in receiver.documents()}) == 1
@@ -160,7 +160,7 @@ async def test_a_delivery_is_not_noted_of_a_state_without_the_alarm(tmp_path: Pa
         receiver.meanwhile = roll_back
         alarming = {"x": [[0.0]] * 64, "y": [0.0, 10.0] * 32}
         await api.call("POST", "/sessions/s/rounds", alarming)
-        found = api.worker.heralds
+        found = api.worker.webhook
         assert found is not None
         await receiver.until(lambda: len(receiver.posts) == 1 and not found.waiting)
         assert await told(api) == 0
@@ -230,7 +230,7 @@ async def test_alarms_of_the_original_are_not_those_of_its_copies(tmp_path: Path
 async def test_a_young_alarm_is_left_to_its_worker(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.watching.heralds.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.02, left_s=20.0))
+    monkeypatch.setattr("service.watching.webhook.Webhook", partial(Webhook, wait_s=0.02, sweep_s=0.02, left_s=20.0))
     async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
         await alarm(api)
     async with served(tmp_path, receiver) as api:
@@ -245,14 +245,14 @@ async def test_a_deleted_session_is_forgotten(tmp_path: Path, receiver: Receiver
         await alarm(api)
         await receiver.until(lambda: len(receiver.posts) > 1)
         await api.call("DELETE", "/sessions/s", status=204)
-        found = api.worker.heralds
+        found = api.worker.webhook
         assert found is not None
         await receiver.until(lambda: not found.waiting)
 
 
 async def test_sessions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
-    monkeypatch.setattr(heralds, "MOST", 3)
-    found = Heralds(SqliteStore(":memory:"), Counts(), receiver.url, "", timeout_s=1.0)
+    monkeypatch.setattr(webhook, "MOST", 3)
+    found = Webhook(SqliteStore(":memory:"), Counts(), receiver.url, "", timeout_s=1.0)
     for i in range(10):
         found.note(f"s{i}")
     assert found.waiting == 3

@@ -82,7 +82,7 @@ class NotTaken(Exception):
 
 
 @final
-class Heralds:
+class Webhook:
     """A worker's deliveries to one receiver.
 
     Parameters
