@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import make_dataclass
@@ -28,7 +29,7 @@ from okl_core.contract.checks import (
     check_state_is_everything,
     make_subject,
 )
-from okl_core.contract.subject import ROUNDS
+from okl_core.contract.subject import ROUNDS, Subject
 from okl_core.errors import ConfigError
 from tests.contract.broken import BROKEN, Sleepy
 from tests.contract.broken.sleepy import Weights
@@ -292,7 +293,7 @@ OF_ALL_SUMS = tuple(check for check in CHECKS if check not in OF_SUMS)
 """The rest, which `make test-kernels` leaves out."""
 
 
-SHORT = 80
+SHORT = 70
 """Rounds that reach what a variant is for: past its window, its budget, a half-life, and 64 rows of a factor."""
 
 OF_OTHERS = ("auto", "one-vs-rest", "pool")
@@ -304,6 +305,12 @@ def rounds_of(kind: str, rounds: int, config: dict[str, Any] | None = None) -> i
     return rounds // 2 if is_of_others else rounds
 
 
+@functools.lru_cache(maxsize=2)
+def subject_of(kind: str) -> Subject:
+    """One for all checks of a kind, which then compare with one recording."""
+    return make_subject(kind, rounds=rounds_of(kind, ROUNDS))
+
+
 def clause_of(check: Check) -> str:
     return check.__name__.removeprefix("check_")
 
@@ -311,13 +318,13 @@ def clause_of(check: Check) -> str:
 @pytest.mark.parametrize("check", OF_SUMS, ids=clause_of)
 @pytest.mark.parametrize("kind", learner_kinds())
 def test_contract(kind: str, check: Check) -> None:
-    check(make_subject(kind, rounds=rounds_of(kind, ROUNDS)))
+    check(subject_of(kind))
 
 
 @pytest.mark.parametrize("check", OF_ALL_SUMS, ids=clause_of)
 @pytest.mark.parametrize("kind", learner_kinds())
 def test_contract_of_all_kernels(kind: str, check: Check) -> None:
-    check(make_subject(kind, rounds=rounds_of(kind, ROUNDS)))
+    check(subject_of(kind))
 
 
 @pytest.mark.parametrize(
