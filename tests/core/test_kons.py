@@ -122,7 +122,7 @@ def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str
     stream=st.sampled_from(list(STREAMS)),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], stream: str, method: tuple[str, str | float]) -> None:
     X, y = stream_for(method[0], stream, n=300)
     single, learner = (kons(*method, {"kind": "gaussian", "sigma": 0.7}) for _ in range(2))
