@@ -183,7 +183,7 @@ def test_an_input_on_the_border_is_not_stored_again() -> None:
 @pytest.mark.parametrize("step", STEPS["hinge"])
 def test_an_input_on_the_border_is_on_the_kink_of_the_hinge(step: str | float, stream: str, kernel: str) -> None:
     # With C = 1 a projection ends on the kink, where the last bit of m must not decide the derivative.
-    X, y = stream_for("hinge", stream)
+    X, y = stream_for("hinge", stream, n=500)
     values, choices = play_all(kons("hinge", step, KERNELS[kernel]), X, y)
     at_once = kons("hinge", step, KERNELS[kernel]).run(X, y)
     assert at_once.choices == choices
