@@ -300,7 +300,7 @@ SHORT = 70
 """Rounds that reach what a variant is for: past its window, its budget, a half-life, and 64 rows of a factor."""
 
 OF_OTHERS = ("auto", "one-vs-rest", "pool")
-"""Made of other learners, as is one that learns its half-life: each part runs longer by itself, so half the rounds do, or a third."""
+"""Made of other learners, as is one that learns its half-life: each part runs longer by itself, so fewer rounds do."""
 
 
 def rounds_of(kind: str, rounds: int, config: dict[str, Any] | None = None) -> int:
