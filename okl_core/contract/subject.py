@@ -30,7 +30,7 @@ class SeenRound(NamedTuple):
 
 
 @final
-class Recording(NamedTuple):
+class RecordedRun(NamedTuple):
     """A run of the whole stream, round by round, without anything in between."""
 
     played: list[SeenRound]
@@ -63,9 +63,9 @@ class Subject:
         return zip(self.X[start:stop], self.y[start:stop].tolist(), strict=True)
 
     @cached_property
-    def recording(self) -> Recording:
+    def recording(self) -> RecordedRun:
         """The run with which checks compare others: made once, since many need it, and with states at the stops."""
-        learner, recording = self.create(), Recording([], {}, {})
+        learner, recording = self.create(), RecordedRun([], {}, {})
         for start, stop in itertools.pairwise((0, *self.stops, len(self.y))):
             for x, y in self.rounds(start, stop):
                 played = learner.play(x, y)
