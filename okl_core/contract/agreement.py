@@ -8,6 +8,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from okl_core.contract.subject import SeenRound
 from okl_core.errors import OklError
 from okl_core.types import Round, Stored
 
@@ -92,7 +93,7 @@ def same_arrays(expected: Mapping[str, Stored], actual: Mapping[str, Stored], wh
         require(is_same, f"{what}: {name!r} is not the same, byte for byte")
 
 
-def same_rounds(first: Round, second: Round, what: str) -> None:
+def same_rounds(first: Round | SeenRound, second: Round | SeenRound, what: str) -> None:
     """Require that two played rounds agree bit for bit in everything a caller sees."""
     for name in ("t", "forecast", "loss", "choices"):
         a, b = getattr(first, name), getattr(second, name)

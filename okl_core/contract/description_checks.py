@@ -70,13 +70,11 @@ def check_announcements(subject: Subject) -> None:
     """`extra_work` is finite, does not fall with more rounds, and changes nothing; `conditioning` is at least 1."""
     _, algorithm, config = parse_spec(subject.spec)
     for stop in (0, 1, subject.half):
-        learner = subject.after(stop)
-        arrays = learner.state()
-        del arrays[DIM]
+        arrays = {name: array for name, array in subject.recording.states[stop].items() if name != DIM}
         state = algorithm.unpack(config, arrays)
         work = [algorithm.extra_work(config, state, rounds) for rounds in (1, 2, 10, 100, 10**6)]
         is_growing = all(a <= b for a, b in itertools.pairwise([0.0, *work]))
         require(is_growing and math.isfinite(work[-1]), f"after {stop} rounds the work ahead is {work}")
         same_arrays(arrays, pack(state), "extra_work changed the state")
-        condition = learner.conditioning
+        condition = algorithm.conditioning(config, state)
         require(condition >= 1.0, f"after {stop} rounds the conditioning is {condition}, not a number from 1 on")

@@ -77,14 +77,15 @@ def check_extreme_inputs(subject: Subject) -> None:
     """Forecasts stay finite for inputs that are huge, tiny, repeated, or far from all earlier ones."""
     streams = {
         "huge": 1e8 * subject.X,
-        "tiny": 1e-150 * subject.X,
-        "repeated": np.repeat(subject.X[:1], len(subject.y), axis=0),
+        # Half as long, since nothing grows when all inputs are nearly or exactly the same.
+        "tiny": 1e-150 * subject.X[: subject.half],
+        "repeated": np.repeat(subject.X[:1], subject.half, axis=0),
         "first": np.where(np.arange(len(subject.y))[:, None] == 0, 1e8, 1.0) * subject.X,
         "far": np.where(np.arange(len(subject.y))[:, None] % 7 == 6, 1e8, 1.0) * subject.X,
     }
     for what, X in streams.items():
         learner = subject.create()
-        for t, (x, y) in enumerate(zip(X, subject.y.tolist(), strict=True)):
+        for t, (x, y) in enumerate(zip(X, subject.y.tolist(), strict=False)):
             info = learner.update(x, y)
             is_finite = math.isfinite(info.forecast.value) and math.isfinite(info.loss)
             require(is_finite, f"{what} inputs, round {t + 1}: {info}")

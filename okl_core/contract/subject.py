@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from okl_core.contract.facade import OnlineLearner, create
 from okl_core.contract.learner import LearnerSpec, parse_spec, resolve
-from okl_core.types import F64, REALS, Interval, Target
+from okl_core.types import F64, REALS, Forecast, Interval, Stored, Target
 
 ROUNDS = 150
 """Long enough to cross the panels of a factor and a few capacity doublings, short enough for tests."""
+
+
+@final
+class SeenRound(NamedTuple):
+    """What a caller sees of a played round."""
+
+    t: int
+    forecast: Forecast
+    loss: float
+    choices: bytes
+
+
+@final
+class RecordedRun(NamedTuple):
+    """A run of the whole stream, round by round, without anything in between."""
+
+    played: list[SeenRound]
+    states: dict[int, dict[str, Stored]]
+    """Copies of the states after some rounds."""
+    given: dict[int, dict[str, Stored]]
+    """The same states, as the learner gave them away."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +62,19 @@ class Subject:
     def rounds(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[F64, float]]:
         return zip(self.X[start:stop], self.y[start:stop].tolist(), strict=True)
 
+    @cached_property
+    def recording(self) -> RecordedRun:
+        """The run with which checks compare others: made once, since many need it, and with states at the stops."""
+        learner, recording = self.create(), RecordedRun([], {}, {})
+        for start, stop in itertools.pairwise((0, *self.stops, len(self.y))):
+            for x, y in self.rounds(start, stop):
+                played = learner.play(x, y)
+                recording.played.append(SeenRound(played.t, played.forecast, played.loss, played.choices))
+                learner.learn(played)
+            recording.given[stop] = learner.state()
+            recording.states[stop] = {name: copy.copy(array) for name, array in recording.given[stop].items()}
+        return recording
+
     @property
     def half(self) -> int:
         return len(self.y) // 2
@@ -45,7 +82,12 @@ class Subject:
     @property
     def stops(self) -> tuple[int, ...]:
         """Rounds at which a learner is examined: before the first, after it, in the middle, and when it has grown."""
-        return 0, 1, self.half, len(self.y) - 10
+        return tuple(sorted({0, 1, self.half, max(0, len(self.y) - 10)}))
+
+    @property
+    def end(self) -> dict[str, Stored]:
+        """The state of the recorded run after its last round."""
+        return self.recording.states[len(self.y)]
 
 
 CLASSES = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import make_dataclass
@@ -28,7 +29,7 @@ from okl_core.contract.checks import (
     check_state_is_everything,
     make_subject,
 )
-from okl_core.contract.subject import ROUNDS
+from okl_core.contract.subject import Subject
 from okl_core.errors import ConfigError
 from tests.contract.broken import BROKEN, Sleepy
 from tests.contract.broken.sleepy import Weights
@@ -292,16 +293,26 @@ OF_ALL_SUMS = tuple(check for check in CHECKS if check not in OF_SUMS)
 """The rest, which `make test-kernels` leaves out."""
 
 
-SHORT = 80
+LONG = 120
+"""Rounds in the default configs: past 64 rows of a factor, and several doublings of what grows."""
+
+SHORT = 70
 """Rounds that reach what a variant is for: past its window, its budget, a half-life, and 64 rows of a factor."""
 
 OF_OTHERS = ("auto", "one-vs-rest", "pool")
-"""Made of other learners, as is one that learns its half-life: each part runs longer by itself, so half the rounds do."""
+"""Made of other learners, as is one that learns its half-life: each part runs longer by itself, so fewer rounds do."""
 
 
 def rounds_of(kind: str, rounds: int, config: dict[str, Any] | None = None) -> int:
-    is_of_others = kind in OF_OTHERS or (config or {}).get("half_life") == "learned"
-    return rounds // 2 if is_of_others else rounds
+    if (config or {}).get("half_life") == "learned":
+        return rounds // 3
+    return rounds // 2 if kind in OF_OTHERS else rounds
+
+
+@functools.lru_cache(maxsize=2)
+def subject_of(kind: str) -> Subject:
+    """One for all checks of a kind, which then compare with one recording."""
+    return make_subject(kind, rounds=rounds_of(kind, LONG))
 
 
 def clause_of(check: Check) -> str:
@@ -311,13 +322,13 @@ def clause_of(check: Check) -> str:
 @pytest.mark.parametrize("check", OF_SUMS, ids=clause_of)
 @pytest.mark.parametrize("kind", learner_kinds())
 def test_contract(kind: str, check: Check) -> None:
-    check(make_subject(kind, rounds=rounds_of(kind, ROUNDS)))
+    check(subject_of(kind))
 
 
 @pytest.mark.parametrize("check", OF_ALL_SUMS, ids=clause_of)
 @pytest.mark.parametrize("kind", learner_kinds())
 def test_contract_of_all_kernels(kind: str, check: Check) -> None:
-    check(make_subject(kind, rounds=rounds_of(kind, ROUNDS)))
+    check(subject_of(kind))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +341,7 @@ def test_contract_with_other_configs(kind: str, config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", learner_kinds())
 def test_contract_in_one_dimension_with_another_seed(kind: str) -> None:
-    check_learner(kind, dim=1, seed=7, rounds=rounds_of(kind, 60), checks=OF_THE_DIMENSION)
+    check_learner(kind, dim=1, seed=7, rounds=rounds_of(kind, 50), checks=OF_THE_DIMENSION)
 
 
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry["kind"])

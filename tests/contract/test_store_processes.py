@@ -49,7 +49,7 @@ async def check_every_round_once(store: Store, writers: str, each: int) -> None:
 
 @between_processes
 async def test_racing_processes_lose_and_repeat_no_round(place: Place, raced: Store) -> None:
-    each = 150
+    each = 100
     writers = [await start_writer(place.url, name, rounds=each, snapshot_every=NEVER) for name in "ab"]
     assert [await writer.wait() for writer in writers] == [0, 0]
     await check_every_round_once(raced, "ab", each)
@@ -73,7 +73,7 @@ async def test_racing_stores_lose_and_repeat_no_round(
 async def test_a_killed_process_leaves_a_consistent_session(place: Place, raced: Store) -> None:
     """The session is consistent whatever the process was writing, acknowledged or not."""
     chance = random.Random(7)
-    for life in range(5):
+    for life in range(3):
         writer = await start_writer(place.url, str(life), rounds=NEVER, snapshot_every=7)
         await asyncio.sleep(chance.uniform(0.02, 0.3))
         writer.kill()

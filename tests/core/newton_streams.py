@@ -13,7 +13,7 @@ from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.oracles.kons import Derivative, LongF, Weight, features
 
-ROUNDS = 500
+ROUNDS = 320
 
 Spec = dict[str, Any]
 

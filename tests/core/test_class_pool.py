@@ -70,7 +70,7 @@ def mixed(P: F64, y: F64, share: float) -> tuple[F64, F64]:
 @pytest.mark.parametrize("share", [0.0, 0.01])
 @pytest.mark.parametrize("K", [2, 3, 6])
 def test_it_is_the_mixture_of_the_learners_alone(K: int, share: float) -> None:
-    X, y = stream(K, 160)
+    X, y = stream(K, 100)
     P = by_hand(EXPERTS, K, X, y)
     Q, logs = mixed(P, y, share)
     one, many = create(spec(K, EXPERTS, share=share), 2), create(spec(K, EXPERTS, share=share), 2)
@@ -86,7 +86,7 @@ def test_it_is_the_mixture_of_the_learners_alone(K: int, share: float) -> None:
     block = many.run(X, y)
     assert block.probabilities is not None
     np.testing.assert_allclose(block.probabilities, Q, atol=1e-9)
-    np.testing.assert_allclose(block.losses, -np.log(Q[np.arange(160), y.astype(int)]), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(block.losses, -np.log(Q[np.arange(100), y.astype(int)]), rtol=1e-8, atol=1e-12)
     for learner in (one, many):
         assert_told(learner, P, y, logs, share)
 
@@ -251,10 +251,10 @@ def test_every_kind_of_classes_may_be_an_expert() -> None:
 
 
 def test_the_default_pool_beats_what_knows_no_inputs() -> None:
-    X, y = stream(4, 600)
+    X, y = stream(4, 400)
     learner = create({"kind": "pool", "config": {"truth": "classes", "classes": 4}}, 2)
     losses, told = learner.run(X, y).losses, learner.describe()
-    assert losses.sum() <= told["best_loss"] + math.log(told["experts"]) + 600.0 * math.log(1.0 / 0.999)
+    assert losses.sum() <= told["best_loss"] + math.log(told["experts"]) + 400.0 * math.log(1.0 / 0.999)
     assert losses.mean() < 0.5 * math.log(4.0)
 
 
@@ -323,16 +323,17 @@ def test_a_learned_half_life_stands_for_a_pool_of_classes() -> None:
     short = create(LEARNED, 2)
     grid = {"kind": "softmax-aioli", "config": {"hedge": 0.7}, "half_lives": "learned"}
     spelt = create(spec(3, [grid], share=0.001) | {"seed": 3}, 2)
-    info = short.run(X, y)
-    assert info.losses.tobytes() == spelt.run(X, y).losses.tobytes()
+    losses = short.run(X[:100], y[:100]).losses
+    assert losses.tobytes() == spelt.run(X[:100], y[:100]).losses.tobytes()
+    total = losses.sum() + short.run(X[100:], y[100:]).losses.sum()
     assert create(short.spec, 2).spec == short.spec
     assert restore(short.spec, short.state(), 2).predict(X[0]) == short.predict(X[0])
     told = short.describe()
-    losses = {name: loss for name, loss in told.items() if name.startswith("loss_") and "softmax" in name}
-    assert len(losses) == len(HALF_LIVES)
-    assert min(losses, key=lambda name: losses[name]).endswith(("half_life_16", "half_life_64"))
-    assert info.losses.sum() <= told["best_loss"] + math.log(7.0) + 400.0 * math.log(1.0 / 0.999) + 1e-9
-    assert info.losses.sum() < 0.7 * losses["loss_5_softmax-aioli"]
+    alone = {name: loss for name, loss in told.items() if name.startswith("loss_") and "softmax" in name}
+    assert len(alone) == len(HALF_LIVES)
+    assert min(alone, key=lambda name: alone[name]).endswith(("half_life_16", "half_life_64"))
+    assert total <= told["best_loss"] + math.log(7.0) + 400.0 * math.log(1.0 / 0.999) + 1e-9
+    assert total < 0.7 * alone["loss_5_softmax-aioli"]
 
 
 def test_it_may_be_learned_by_an_expert() -> None:

@@ -326,7 +326,7 @@ def test_what_a_burst_left_in_the_rounds_after_it_is_allowed_for_once_it_is_forg
 def test_the_conditioning_of_a_burst_is_handed_on_and_halves_with_each_turn(
     kind: str, forgetting: dict[str, int], turn: int
 ) -> None:
-    X, y = with_burst(0, range(12, 15), 1e4, 60 * turn + 20)
+    X, y = with_burst(0, range(12, 15), 1e4, 45 * turn + 20)
     config = {"kernel": {"kind": "linear"}} | forgetting | ({"step": "adaptive"} if kind.endswith("kons") else {})
     learner = create({"kind": kind, "config": config}, 3)
     learner.run(X[:10], y[:10])

@@ -87,7 +87,7 @@ def test_the_best_of_the_grid_is_followed(kind: str) -> None:
     """Within what the pool's theorem allows."""
     clip, loss = (10.0, "logistic") if "aioli" in kind else (1.0, "squared")
     learner = create(pool_of({"kind": kind, "half_lives": "learned"}, loss=loss, clip=clip, share=0.0), 2)
-    total = learner.run(*turning(600)).losses.sum()
+    total = learner.run(*turning(400)).losses.sum()
     told = learner.describe()
     assert total <= told["best_loss"] + told["bound"] + 1e-9
     losses = {name: value for name, value in told.items() if name.startswith("loss_") and kind in name}
@@ -112,7 +112,7 @@ def test_bad_grids_say_what_is_wrong(expert: dict[str, Any], told: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_learned_half_life_stands_for_a_pool(kind: str) -> None:
-    X, y = turning(150)
+    X, y = turning(90)
     clip = {"clip": 2.0} if kind in NUMBERS else {}
     loss = {"loss": "logistic", "clip": LOG_ODDS} if "aioli" in kind else {"truth": "numbers", "clip": 2.0}
     short = create({"kind": kind, "seed": 3, "config": clip | {"half_life": "learned"}}, 2)

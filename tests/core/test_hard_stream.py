@@ -59,17 +59,18 @@ def worse_regret(kind: str, config: dict[str, Any], n: int) -> float:
     return max(means)
 
 
-def slope_of(regrets: list[float]) -> float:
+def slope_of(regrets: list[float], sizes: tuple[int, ...] = SIZES) -> float:
     """Of the logarithm in that of n."""
-    return float(np.polyfit(np.log(SIZES), np.log(regrets), 1)[0])
+    return float(np.polyfit(np.log(sizes), np.log(regrets), 1)[0])
 
 
 @pytest.mark.slow
 def test_the_regret_of_the_leader_grows_like_a_power() -> None:
+    sizes = (100, 500, 2500)
     regrets = [
-        worse_regret("ftrl-logistic", {"intercept": False, "regularization": 1.0 / hard_norm(n) ** 2}, n) for n in SIZES
+        worse_regret("ftrl-logistic", {"intercept": False, "regularization": 1.0 / hard_norm(n) ** 2}, n) for n in sizes
     ]
-    assert slope_of(regrets) >= 0.35
+    assert slope_of(regrets, sizes) >= 0.35
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str
     stream=st.sampled_from(list(STREAMS)),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], stream: str, method: tuple[str, str | float]) -> None:
     X, y = stream_for(method[0], stream, n=300)
     single, learner = (kons(*method, {"kind": "gaussian", "sigma": 0.7}) for _ in range(2))
@@ -183,7 +183,7 @@ def test_an_input_on_the_border_is_not_stored_again() -> None:
 @pytest.mark.parametrize("step", STEPS["hinge"])
 def test_an_input_on_the_border_is_on_the_kink_of_the_hinge(step: str | float, stream: str, kernel: str) -> None:
     # With C = 1 a projection ends on the kink, where the last bit of m must not decide the derivative.
-    X, y = stream_for("hinge", stream)
+    X, y = stream_for("hinge", stream, n=500)
     values, choices = play_all(kons("hinge", step, KERNELS[kernel]), X, y)
     at_once = kons("hinge", step, KERNELS[kernel]).run(X, y)
     assert at_once.choices == choices

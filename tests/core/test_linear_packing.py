@@ -32,8 +32,8 @@ LINEAR = {"estimate": "linear"}
 def test_it_is_regularised_least_squares_in_every_ball(name: str, d: int, include_center: bool) -> None:
     rng = np.random.default_rng(d)
     metric, M = metric_of(name, d)
-    X = ball(700, d, rng) if name == "full" else np.vstack((lattice(300, d, rng), ball(400, d, rng)))
-    X[300::7] = X[5:-295:7][: len(X[300::7])]
+    X = ball(450, d, rng) if name == "full" else np.vstack((lattice(200, d, rng), ball(250, d, rng)))
+    X[200::7] = X[5:-195:7][: len(X[200::7])]
     y = truths(X, rng)
     config = {"include_center": include_center, "slope_regularization": 0.02, **LINEAR}
     single, blocked = (packing(metric, d, **config) for _ in range(2))

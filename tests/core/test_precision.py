@@ -104,9 +104,9 @@ def test_a_huge_regularization_only_keeps_the_learner_at_zero(kind: str, regular
     """Its inverse is kept, which may round to 0, and sums with it are in double precision."""
     config = {"precision": "single", "regularization": regularization, "kernel": {"kind": kernel}, "half_life": 8}
     alone, at_once = (create({"kind": kind, "config": config}, dim=3) for _ in range(2))
-    values = [alone.update(x, y).forecast.value for x, y in zip(X[:100], TRUTH[:100], strict=True)]
+    values = [alone.update(x, y).forecast.value for x, y in zip(X[:60], TRUTH[:60], strict=True)]
     assert np.abs(values).max() < 1e-25
-    assert np.abs(at_once.run(X[:100], TRUTH[:100]).values).max() < 1e-25
+    assert np.abs(at_once.run(X[:60], TRUTH[:60]).values).max() < 1e-25
     for learner in (alone, at_once):
         assert all(np.isfinite(array).all() for array in learner.state().values())
 
@@ -156,7 +156,7 @@ def test_a_factor_solves_in_its_precision(floats: FloatType, size: int) -> None:
     for one in (factor, Factor.unpack(factor.pack()), copy.deepcopy(factor)):
         assert one.pack().dtype == floats.dtype
         assert one.nbytes <= factor.nbytes
-        assert one.dense() == pytest.approx(L, abs=EPS[floats])
+        np.testing.assert_allclose(one.dense(), L, rtol=0.0, atol=EPS[floats])
         assert one.diagonal() == pytest.approx(np.diag(L), abs=EPS[floats])
         assert one.solve(b) == pytest.approx(np.linalg.solve(L, b), abs=10 * EPS[floats])
         assert one.solve(B) == pytest.approx(np.linalg.solve(L, B), abs=10 * EPS[floats])
@@ -213,10 +213,10 @@ def test_inner_products_that_single_precision_cannot_take_are_refused(
 
 @pytest.mark.parametrize("alpha", [1e-3, 1.0])
 def test_rounding_does_not_add_up(alpha: float) -> None:
-    """In 20,000 rounds an inverse of 30 coordinates is rounded as often; the forecasts stay those of double precision."""
+    """In 10,000 rounds an inverse of 30 coordinates is rounded as often; the forecasts stay those of double precision."""
     rng = np.random.default_rng(1)
-    inputs: F64 = rng.uniform(-1.0, 1.0, size=(20_000, 2))
-    truths = np.sin(4.0 * inputs[:, 0]) * inputs[:, 1] + 0.1 * rng.normal(size=20_000)
+    inputs: F64 = rng.uniform(-1.0, 1.0, size=(10_000, 2))
+    truths = np.sin(4.0 * inputs[:, 0]) * inputs[:, 1] + 0.1 * rng.normal(size=10_000)
     kernel, dictionary = {"kind": "gaussian", "sigma": 0.6}, {"kind": "ald", "threshold": 0.15}
     double, single = (
         create(

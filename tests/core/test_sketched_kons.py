@@ -26,7 +26,7 @@ from tests.core.newton_streams import (
 from tests.oracles.kons import Run, online_newton
 from tests.oracles.sketched_kons import SketchedWeight
 
-ROUNDS = 300
+ROUNDS = 200
 SEED = 5
 ALPHA, GAMMA, BETA, EPSILON = 0.5, 0.15, 2.0, 0.4
 
@@ -100,7 +100,7 @@ def test_with_every_coin_heads_it_is_kons(loss: str, step: str | float, stream: 
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str) -> None:
     kernel = KERNELS["quadratic"]
-    X, y = stream_for(loss, stream, n=200)
+    X, y = stream_for(loss, stream, n=140)
     learner = sketched(loss, step, kernel)
     values, choices = play_all(learner, X, y)
     expected, _ = directly(loss, step, kernel, X, y, choices)

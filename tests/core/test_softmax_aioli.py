@@ -128,7 +128,7 @@ def test_kappa_is_the_least_quotient(K: int, L: float, seed: int) -> None:
     spread=st.floats(0.0, 30.0),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_parabola_is_above_the_loss(K: int, norm: float, spread: float, seed: int) -> None:
     """Of any logits played, at any that a matrix of norm 1 gives an input of this norm."""
     rng = np.random.default_rng(seed)
@@ -186,7 +186,7 @@ def worst_truth(learner: OnlineLearner, x: F64) -> float:
     choice=st.sampled_from(["coin", "worst", "constant"]),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_regret_is_below_the_bound(
     K: int, d: int, norm: float, hedge: float, scale: float, repeats: bool, choice: str, seed: int
 ) -> None:
@@ -204,7 +204,7 @@ def test_the_regret_is_below_the_bound(
 
 
 @given(K=st.integers(2, 7), hedge=st.sampled_from(HEDGES), size=st.floats(0.01, 1e5), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_no_truth_costs_more_than_the_hedge_times_the_trace(K: int, hedge: float, size: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     U, B = rule.basis(K), rng.standard_normal((K - 1, K - 1))

@@ -33,11 +33,11 @@ POOL_OF_CLASSES = {
 
 BLOCKS: dict[str, tuple[Spec, int, int, int]] = {
     "many frequencies": ({"kind": "fogd", "config": {"frequencies": 250_000}}, 1, 0, 70),
-    "a pool of 500": ({"kind": "pool", "config": {"experts": [{"kind": "kons", "config": HINGE}] * 500}}, 2, 60, 6),
+    "a pool of 500": ({"kind": "pool", "config": {"experts": [{"kind": "kons", "config": HINGE}] * 500}}, 2, 40, 6),
     "a large embedding": ({"kind": "nogd", "config": {"budget": 1500, "buffer": "first"}}, 2, 0, 1600),
     "a large sketch": ({"kind": "skegd", "config": {"budget": 1500, "buffer": "first"}}, 2, 0, 1600),
     "a thousand classes": ({"kind": "one-vs-rest", "config": {"classes": 1000, "member": LOGISTIC}}, 3, 2, 10),
-    "a pool of a thousand classes": (POOL_OF_CLASSES, 3, 2, 20),
+    "a pool of a thousand classes": (POOL_OF_CLASSES, 3, 2, 12),
     "a million points": ({"kind": "kernel-ogd", "config": {"loss": "logistic"}}, 1, 1, 30),
     "a large reservoir": ({"kind": "bao2ks", "config": {"budget": 5000, "reservoir": 3000}}, 1, 1, 20),
     "many inputs": ({"kind": "ogd-logistic"}, 10**5, 0, 60),

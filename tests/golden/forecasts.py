@@ -121,10 +121,12 @@ def stream(case: str) -> tuple[F64, F64]:
     return np.ascontiguousarray(X[:, :1] if learner.dims == 1 else X), truths[target]
 
 
-def values_of(case: str) -> F64:
+def values_of(case: str, rounds: int = ROUNDS) -> F64:
+    """The forecasts of the first rounds, one by one."""
     X, y = stream(case)
     learner = create(spec_of(case), dim=X.shape[1])
-    return np.array([learner.update(x, float(truth)).forecast.value for x, truth in zip(X, y, strict=True)])
+    played = zip(X[:rounds], y[:rounds], strict=True)
+    return np.array([learner.update(x, float(truth)).forecast.value for x, truth in played])
 
 
 def main() -> None:

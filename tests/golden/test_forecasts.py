@@ -10,6 +10,8 @@ from tests.golden.forecasts import PATH, SPECS, spec_of, stream, values_of
 
 TOLERANCE = 1e-9
 FORECASTS = dict(np.load(PATH))
+ONE_BY_ONE = 300
+"""Rounds played by `update`, past every half-life, window and budget; `run` plays all of them."""
 
 
 def test_every_kind_has_a_case() -> None:
@@ -19,7 +21,8 @@ def test_every_kind_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", SPECS)
 def test_update_gives_the_forecasts_written_down(case: str) -> None:
-    np.testing.assert_allclose(values_of(case), FORECASTS[case], rtol=TOLERANCE, atol=TOLERANCE)
+    values = values_of(case, ONE_BY_ONE)
+    np.testing.assert_allclose(values, FORECASTS[case][:ONE_BY_ONE], rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", SPECS)

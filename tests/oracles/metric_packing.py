@@ -13,9 +13,9 @@ from tests.oracles.packing import ellipsoid_packing
 F64 = NDArray[np.float64]
 
 
-def estimate(x: F64, X: F64, y: F64, eps: float) -> float:
-    """fhat(x)."""
-    weights = [max(0.0, 1.0 - math.dist(x, s) / eps) for s in X]
+def estimate(distances: list[float], y: F64, eps: float) -> float:
+    """fhat at a point with these distances from the inputs."""
+    weights = [max(0.0, 1.0 - distance / eps) for distance in distances]
     total = math.fsum(weights)
     if total == 0.0:
         return float(np.mean(y))
@@ -24,15 +24,15 @@ def estimate(x: F64, X: F64, y: F64, eps: float) -> float:
 
 def gradients(X: F64, y: F64, eps: float, tau: float, n_min: float, points: F64) -> F64:
     """v at each point, shape (m, d)."""
-    d = X.shape[1]
+    d, inputs = X.shape[1], X.tolist()
     V = np.zeros((len(points), d))
     for p, x in enumerate(points):
         for i in range(d):
             step = np.zeros(d)
             step[i] = tau
-            sides = (x + step, x - step)
-            if all(sum(math.dist(side, s) <= eps / 2.0 for s in X) >= n_min for side in sides):
-                V[p, i] = (estimate(sides[0], X, y, eps) - estimate(sides[1], X, y, eps)) / (2.0 * tau)
+            sides = [[math.dist(side, s) for s in inputs] for side in ((x + step).tolist(), (x - step).tolist())]
+            if all(sum(distance <= eps / 2.0 for distance in side) >= n_min for side in sides):
+                V[p, i] = (estimate(sides[0], y, eps) - estimate(sides[1], y, eps)) / (2.0 * tau)
     return V
 
 
@@ -92,7 +92,8 @@ def phased_packing(
         # All that this packing has seen, the rounds before `start` excepted; new is what it forecasts since the change.
         run = ellipsoid_packing(X[start:at], y[start:at], M, True, slope_regularization=slope_regularization)
         values += run.values[len(values) - start :]
-        M = learned_metric(X[:end], y[:end], points, alpha=alpha)
+        if at < len(y):
+            M = learned_metric(X[:end], y[:end], points, alpha=alpha)
         start = 0 if refeed else at
         phase += 1
     return values

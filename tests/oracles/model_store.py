@@ -212,8 +212,9 @@ class Session:
             return None if found == Waiting(hold.id, hold.blob) else found
         left = self.held.pop(hold.id, None)
         self.never_came += left is not None and not left.is_expired
-        size = sum(len(held.blob) for held in self.waiting())
-        if len(self.waiting()) >= limits.waiting or size + len(hold.blob) > limits.waiting_bytes:
+        waiting = self.waiting()
+        size = sum([len(held.blob) for held in waiting])
+        if len(waiting) >= limits.waiting or size + len(hold.blob) > limits.waiting_bytes:
             return Full()
         wait_s = max(hold.wait_s, 0.0)
         expires_at = now + wait_s

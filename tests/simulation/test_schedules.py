@@ -10,7 +10,7 @@ import pytest
 from tests.budget import TIMES
 from tests.simulation.world import simulate
 
-SEEDS, PART = 100 * TIMES, 25
+SEEDS, PART = 60 * TIMES, 15
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
