@@ -17,7 +17,7 @@ from tests.docs.pages import DOCS
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_theorem_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of few streams: the room that the search finds is smaller after more steps, and was found to be positive by the bench."""
+    """By few streams and short searches: the bench plays thousands."""
     monkeypatch.setattr("bench.theorems.STEPS", 10)
     assert min(ATTACKS[name](8)) >= -ROUNDING
 

@@ -91,7 +91,7 @@ def test_flights_land_when_they_have_flown() -> None:
     """The landing is told by a clock in another zone; the time in the air, which nothing here uses, must agree."""
     found = flights_data.flights(0, 1_000)
     assert [flight.departs for flight in found] == sorted(flight.departs for flight in found)
-    rows = islice(flights_data._in_order(flights_data.data_folder()), 1_000)
+    rows = islice(flights_data.in_order(flights_data.data_folder()), 1_000)
     never = 0
     for flight, row in zip(found, rows, strict=True):
         assert not {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"} & flight.x.keys()
