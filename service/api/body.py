@@ -290,9 +290,9 @@ def _solved(
     finish: Callable[[Any], Response],
     check: Callable[[Request], Any],
     needs: Sequence[Dependency],
-    app: FastAPI,
+    app: Any,
 ) -> Handler:
-    """FastAPI's handler for the route at this mount point of `app`, which may be a weak proxy of it."""
+    """FastAPI's handler for the route at this mount point. `app` is a weak proxy: what an app has must not keep it alive."""
 
     async def checked(request: Request) -> None:
         check(request)
