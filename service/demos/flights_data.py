@@ -60,7 +60,7 @@ def flights(start: int, count: int) -> list[Flight]:
     folder = data_folder()
     weather = {(row["origin"], row["time_hour"]): row for row in read_csv(folder / "weather.csv")}
     zones = {row["faa"]: int(row["tz"]) for row in read_csv(folder / "airports.csv")} | ISLANDS
-    rows = enumerate(islice(_in_order(folder), start, start + count), start)
+    rows = enumerate(islice(in_order(folder), start, start + count), start)
     return [_flight(number, row, weather, zones) for number, row in rows]
 
 
@@ -71,7 +71,7 @@ def events(found: Sequence[Flight]) -> list[Event]:
     return sorted(departures + landings, key=lambda event: event[:2])
 
 
-def _in_order(folder: Path) -> Iterator[dict[str, str]]:
+def in_order(folder: Path) -> Iterator[dict[str, str]]:
     """Sort the rows within each day. The file's days are in order, but its months are not: October follows January."""
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         rows = csv.DictReader(io.TextIOWrapper(file, "utf-8"))

@@ -54,6 +54,8 @@ class Opened:
         context = self._browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if scheme == "dark" else "light",
+            # A dot that breathes for ever is drawn sixty times a second, here by the processor.
+            reduced_motion="reduce",
             java_script_enabled=script,
             base_url=self.base,
         )

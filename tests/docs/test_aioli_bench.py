@@ -28,7 +28,7 @@ def labels(rng: np.random.Generator, X: F64, theta: F64) -> F64:
 
 def test_it_prints_and_draws_every_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
-    X = rng.random((120, 3))
+    X = rng.random((40, 3))
     y = labels(rng, X, np.array([4.0, -4.0, 0.0]))
     for name in ("elec2", "other"):
         np.savez(tmp_path / f"{name}.npz", X=1e3 * X, y=y.astype(np.int8))
@@ -36,8 +36,8 @@ def test_it_prints_and_draws_every_learner(tmp_path: Path, capsys: pytest.Captur
     folder = tmp_path / "figures"
     assert aioli.main(["--quick", "--figures", str(folder), "--data", *files]) == 0
     said = capsys.readouterr()
-    assert "other: 3 x 120 rounds" in said.err
-    assert "elec2: 1 x 120 rounds" in said.err
+    assert "other: 3 x 40 rounds" in said.err
+    assert "elec2: 1 x 40 rounds" in said.err
     has_river = importlib.util.find_spec("river") is not None
     assert ("river is not installed" in said.err) is not has_river
     found = rows(said.out)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from bench import sizes
 from bench.sizes import CAPS, Curve, exponent, lines, of_service
 from tests.docs.pages import table_rows
+from tests.warm import warm
 
 SCENARIOS = {scenario.removesuffix("-magic") for scenario in CAPS}
 CLASSES = {"one-vs-rest of aioli", "one-vs-rest of nystrom-aioli", "softmax-aioli"}
@@ -39,8 +44,23 @@ def test_every_learner_is_in_the_tables_and_in_the_figure(tmp_path: Path, capsys
     assert all(name in text for names in NAMES.values() for name in names)
 
 
+@pytest.fixture
+def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench's workers do not spend their time on imports: see tests/warm.py."""
+
+    def started(command: list[str], *, env: dict[str, str], **options: Any) -> Any:
+        _, _, *arguments = command
+        if "serve" not in arguments:
+            return subprocess.Popen(command, env=env, **options)
+        serve = [sys.executable, "-m", "okl", *arguments[arguments.index("serve") :]]
+        return warm(serve, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+
+    monkeypatch.setattr("bench.http_client.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": started}))
+
+
 @pytest.mark.slow
 @pytest.mark.redis
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize(("what", "size"), [("sessions", 3), ("workers", 2)])
 def test_the_service_is_measured(what: str, size: int) -> None:
     assert all(0.0 < one.values[0] < math.inf for one in of_service(what, [size], 100))

@@ -16,7 +16,9 @@ from tests.docs.pages import DOCS
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_theorem_is_broken(name: str) -> None:
+def test_no_theorem_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By few streams and short searches: the bench plays thousands."""
+    monkeypatch.setattr("bench.theorems.STEPS", 10)
     assert min(ATTACKS[name](8)) >= -ROUNDING
 
 

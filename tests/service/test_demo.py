@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -23,10 +25,12 @@ from okl.errors import ConfigurationError, ServiceError
 from service.cli import app
 from service.demo_data import magic as magic_data
 from service.demos import common, flights, flights_data, magic
+from service.demos import processes as demo_processes
 from service.demos.processes import _all_processes, processes, start_service
 from service.settings import Settings
-from tests.command import START_S, is_free, left_of, okl, until_imports
+from tests.command import START_S, is_free, left_of, okl, until_imports, workers_in
 from tests.service.listening import listening
+from tests.warm import warm
 
 
 @pytest.fixture
@@ -34,6 +38,16 @@ def settings(tmp_path: Path) -> Settings:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     return Settings(store=f"sqlite:///{tmp_path / 'demo.sqlite3'}", port=port)
+
+
+@pytest.fixture
+def warm_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service of one worker does not spend its time on imports: see tests/warm.py. Others below are real processes."""
+
+    def started(command: list[str], **options: Any) -> Any:
+        return (warm if workers_in(command) == 1 else subprocess.Popen)(command, **options)
+
+    monkeypatch.setattr(demo_processes, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": started}))
 
 
 def test_the_data_that_ships() -> None:
@@ -49,6 +63,7 @@ def test_truths_are_late_by_all_that_is_said() -> None:
     assert (min(filter(None, found)), max(filter(None, found))) == magic.LATE_ROUNDS
 
 
+@pytest.mark.usefixtures("warm_service")
 def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> None:
     shown = io.StringIO()
     console = Console(file=shown, width=160)
@@ -76,7 +91,7 @@ def test_flights_land_when_they_have_flown() -> None:
     """The landing is told by a clock in another zone; the time in the air, which nothing here uses, must agree."""
     found = flights_data.flights(0, 1_000)
     assert [flight.departs for flight in found] == sorted(flight.departs for flight in found)
-    rows = islice(flights_data._in_order(flights_data.data_folder()), 1_000)
+    rows = islice(flights_data.in_order(flights_data.data_folder()), 1_000)
     never = 0
     for flight, row in zip(found, rows, strict=True):
         assert not {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"} & flight.x.keys()
@@ -112,6 +127,7 @@ def test_chaos_is_for_flights() -> None:
     assert "okl demo flights --chaos" in result.stderr
 
 
+@pytest.mark.usefixtures("warm_service")
 @pytest.mark.parametrize("is_chaos", [False, True])
 def test_flights_lose_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch, is_chaos: bool) -> None:
     """Ours alone: the usual way has tests of its own."""
