@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from bench.naive_sets import NaiveSet, loaders
 from service.session.definition import Definition, Ranges, Scale
 from service.session.session import Session
-from service.session.task import reckoned
+from service.session.task import read_truth
 
 SETS = ("iris", "wine", "breast_cancer", "digits", "Phishing", "ImageSegments", "Bananas")
 FIRST, LAST = 10, 100
@@ -31,7 +31,7 @@ def mistakes(rows: list[list[float]], played: NaiveSet, scale: Scale) -> int:
     session = Session(Definition(name="early", labels=tuple(sorted(played.labels, key=str)), scale=scale))
     count, task = 0.0, session.task
     for t, (row, truth) in enumerate(zip(rows[:LAST], played.truths, strict=False), start=1):
-        y, task = reckoned(session.definition, task, truth)
+        y, task = read_truth(session.definition, task, truth)
         pending = session.play(session.read_input(row), y, task)
         session.learn(pending)
         count += pending.error if t >= FIRST else 0.0

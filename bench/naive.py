@@ -29,7 +29,7 @@ from bench.naive_sets import NaiveSet, loaders
 from service.session.coverage import answer_to
 from service.session.definition import Definition
 from service.session.session import Session
-from service.session.task import reckoned
+from service.session.task import read_truth
 
 SETS = 0.9
 AT_MOST: Mapping[str, float] = {"breast_cancer": 0.04}
@@ -71,7 +71,7 @@ def ours(played: NaiveSet) -> Played:
         raw = session.read_input(x)
         answer = answer_to(session.task, session.forecast(raw))
         forecasts.append(answer.label if answer.label is not None else answer.value)
-        session.learn(session.play(raw, *session.reckoned(y)))
+        session.learn(session.play(raw, *session.read_truth(y)))
     update_s = time.process_time() - start
     return Played(mistakes(played.kind, forecasts, played.truths), update_s, in_blocks(played))
 
@@ -85,7 +85,7 @@ def in_blocks(played: NaiveSet) -> float:
         truths = np.empty(len(raws))
         task, tasks = session.task, []
         for i, y in enumerate(played.truths[start : start + BLOCK]):
-            truths[i], task = reckoned(session.definition, task, y)
+            truths[i], task = read_truth(session.definition, task, y)
             tasks.append(task)
         session.run(raws, truths, tasks)
     return time.process_time() - begun

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any, Final, Generic, TypeVar, final, get_type_hints
-from weakref import WeakKeyDictionary, proxy
+from weakref import CallableProxyType, WeakKeyDictionary, proxy
 
 from fastapi import Depends, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
@@ -290,7 +290,7 @@ def _solved(
     finish: Callable[[Any], Response],
     check: Callable[[Request], Any],
     needs: Sequence[Dependency],
-    app: Any,
+    app: CallableProxyType[FastAPI],
 ) -> Handler:
     """FastAPI's handler for the route at this mount point. `app` is a weak proxy: what an app has must not keep it alive."""
 

@@ -204,7 +204,7 @@ class Contestant:
 
     def _learn(self, session: Session) -> None:
         waited, truth = self._waiting.popleft()
-        y, task = session.reckoned(truth)
+        y, task = session.read_truth(truth)
         self._judge(Forecasts.of(waited.forecast, None), np.array([y]))
         session.learn(play_waiting(session, waited, y, task))
 

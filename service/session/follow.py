@@ -119,7 +119,7 @@ class Follower:
         self._limits.check_room(session.definition.name, session.nbytes)
         waited = self._found(lesson.id) if lesson.is_late else None
         raw = self._read(lesson.x[i]) if waited is None else waited.x
-        y, task = session.reckoned(lesson.y[i])
+        y, task = session.read_truth(lesson.y[i])
         weight = 1.0 if lesson.weight is None else lesson.weight.item(i)
         if weight != 1.0:
             check_weights(task)

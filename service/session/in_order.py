@@ -14,7 +14,7 @@ from okl_core.types import F64
 
 from .definition import Scalar
 from .session import Session
-from .task import Task, reckoned
+from .task import Task, read_truth
 
 T = TypeVar("T")
 
@@ -38,6 +38,6 @@ def read_in_order(
             raws.append(read(sent, fields))
             if i == 0:
                 fields = session.fields_after(raws[0])
-            y[i], task = reckoned(session.definition, task, truth)
+            y[i], task = read_truth(session.definition, task, truth)
         tasks.append(task)
     return raws, y, tasks

@@ -28,7 +28,7 @@ def play_waiting(
     weight: float = 1.0,
     moment: Moment = NO_MOMENT,
 ) -> Pending:
-    """Play the round of a prediction without changing anything. `y` and `task` are what `Session.reckoned` returns."""
+    """Play the round of a prediction without changing anything. `y` and `task` are what `Session.read_truth` returns."""
     return session.play(
         waited.x,
         y,

@@ -40,7 +40,7 @@ from .maker import HostedLearner, Maker, PreparedLearner
 from .moment import NO_MOMENT, Moment
 from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
 from .scorecard import Issued, Scorecard, forecasts_of
-from .task import Task, discovery_of, reckoned, task_after
+from .task import Task, discovery_of, read_truth, task_after
 
 NO_FORECAST = Forecast(math.nan)
 """The forecast before the first truth shows whether truths are labels or numbers."""
@@ -133,16 +133,16 @@ class Session:
         if self.warmup is not None or self.learner is None or self.fields is None or self.task is None:
             return None
         X = read_rows(xs, self.definition, self.fields)
-        y = None if X is None else self.task.reckoned_rows(ys)
+        y = None if X is None else self.task.read_truths(ys)
         return None if X is None or y is None else (X, y)
 
     def fields_after(self, raw: Raw) -> Fields | None:
         """The fields of all inputs once this one is learned, if they are fixed then."""
         return self.fields or self._maker.fixed_fields(raw)
 
-    def reckoned(self, y: Scalar) -> tuple[float, Task]:
+    def read_truth(self, y: Scalar) -> tuple[float, Task]:
         """A truth in the learner's terms, and the task that knows it. Raises InvalidInput."""
-        return reckoned(self.definition, self.task, y)
+        return read_truth(self.definition, self.task, y)
 
     def forecast(self, raw: Raw) -> Forecast:
         """The forecast in the present state for an input from `read_input`."""
@@ -166,7 +166,7 @@ class Session:
         said: Said | None = None,
         moment: Moment = NO_MOMENT,
     ) -> Pending:
-        """Play one round without changing anything. `y` and `task` are what `reckoned` returns.
+        """Play one round without changing anything. `y` and `task` are what `read_truth` returns.
 
         `issued` is the forecast that the client was given, if any; `promise` is the outcome of its interval; `lags` and
         `said` are the lags and the trivial forecasts made with it, if they differ from the present ones. A replay gives the

@@ -81,7 +81,7 @@ class Task:
         """The least memory of a learner of this many columns. May raise ConfigError."""
         return self.player.initial_bytes(self.player_config, columns + self.spec.lags)
 
-    def reckoned(self, y: Scalar) -> tuple[float, Task]:
+    def read_truth(self, y: Scalar) -> tuple[float, Task]:
         """A truth in the learner's terms, and the task that knows it. Raises InvalidInput, DivergedError."""
         if self.is_open and self.truths.place(y) is None:
             if len(self.truths.names) >= MAX_CLASSES:
@@ -93,8 +93,8 @@ class Task:
             raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down", "y")
         return truth, self
 
-    def reckoned_rows(self, ys: Sequence[Scalar] | F64) -> F64 | None:
-        """n ordinary truths in the learner's terms, shape (n,); None if any needs `reckoned`."""
+    def read_truths(self, ys: Sequence[Scalar] | F64) -> F64 | None:
+        """n ordinary truths in the learner's terms, shape (n,); None if any needs `read_truth`."""
         y = self.truths.to_learner_rows(ys)
         return None if y is None or (self.waits and np.abs(y).max(initial=0.0) > LARGEST_AUTO_TRUTH) else y
 
@@ -109,11 +109,11 @@ NUMBERS = LearnerSpec(kind="auto", config={"truth": "numbers"})
 """The learners of sessions that name none."""
 
 
-def reckoned(definition: Definition, task: Task | None, y: Scalar) -> tuple[float, Task]:
+def read_truth(definition: Definition, task: Task | None, y: Scalar) -> tuple[float, Task]:
     """A truth in the learner's terms, and the task that knows it; the first truth may decide the task."""
     if task is None:
         task = Task.of_truths(definition, () if isinstance(y, bool | str) else None)
-    return task.reckoned(y)
+    return task.read_truth(y)
 
 
 def check_weights(task: Task) -> None:

@@ -213,7 +213,7 @@ class Turn:
 
     def _report(self, report: Report, size: int) -> Tell:
         self._check_learns()
-        y, task = self.session.reckoned(report.y)
+        y, task = self.session.read_truth(report.y)
         known = self._known.get(report.id) if report.id is not None else None
         if isinstance(known, Applied):
             sent = None if report.x is None else [self._read(report.x)]
@@ -229,7 +229,7 @@ class Turn:
         if self._pending is not None:
             self.learn()
             # The round just learned may have added the label.
-            y, task = self.session.reckoned(report.y)
+            y, task = self.session.read_truth(report.y)
         if report.weight != 1.0:
             check_weights(task)
         if isinstance(source, WaitingEntry):

@@ -107,11 +107,11 @@ def live(case: Case) -> Life:
         row = session.t
         if row in case.block:
             raws = [session.read_input(input_of(case, i)) for i in case.block]
-            y, task = zip(*(session.reckoned(truth_of(case, i)) for i in case.block), strict=True)
+            y, task = zip(*(session.read_truth(truth_of(case, i)) for i in case.block), strict=True)
             entries = session.run(raws, np.array(y), task).entries
         else:
             raw = session.read_input(input_of(case, row))
-            y, task = session.reckoned(truth_of(case, row))
+            y, task = session.read_truth(truth_of(case, row))
             lags.append(session.lags)
             late = Issued(LATE_VALUE, LATE_CLASS if task.truths.has_classes else None)
             issued, made_with = (None, None) if row % 3 else (late, lags[-1 - LATE_BY :][0])

@@ -91,7 +91,7 @@ def test_forecasts_are_those_of_a_session(learner: str) -> None:
         if i > 8:
             expected = forecast.probability if forecast.probabilities is None else forecast.probabilities[1]
             assert model.predict_proba_one(x)["yes"] == pytest.approx(expected, abs=1e-9)
-        truth, task = session.reckoned(y)
+        truth, task = session.read_truth(y)
         session.learn(session.play(raw, truth, task))
         model.learn_one(x, y)
 

@@ -19,7 +19,7 @@ from service.session.definition import Definition, Ranges, Scalar
 from service.session.record import decode_record, encode_record
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
-from service.session.task import check_weights, reckoned
+from service.session.task import check_weights, read_truth
 from tests.budget import TIMES
 
 IDENTITY, HERE = bytes(16), "here"
@@ -120,17 +120,17 @@ class Life:
         if not self.waiting:
             return
         session, made = self.session, decode_waiting(IDENTITY, "id", self.waiting.pop(0))
-        y, task = session.reckoned(self.truth())
+        y, task = session.read_truth(self.truth())
         said, promise = None if made.t == session.t else made.said, None
         if made.threshold is not None and not np.isnan(made.forecast.value):
             promise = promise_of(task, made.forecast, made.threshold, y, session.t - made.t)
         self._learn(made.x, y, task, issued=made.forecast, lags=made.lags, promise=promise, said=said)
 
     def update(self) -> None:
-        self._learn(self.session.read_input(self.input()), *self.session.reckoned(self.truth()))
+        self._learn(self.session.read_input(self.input()), *self.session.read_truth(self.truth()))
 
     def update_weighted(self) -> None:
-        y, task = self.session.reckoned(self.truth())
+        y, task = self.session.read_truth(self.truth())
         check_weights(task)
         self._learn(self.session.read_input(self.input()), y, task, weight=3.0)
 
@@ -145,7 +145,7 @@ class Life:
         for _ in range(6):
             raws.append(twin.read_input(self.input(), fields))
             fields = twin.fields_after(raws[0])
-            known, task = reckoned(twin.definition, task, self.truth())
+            known, task = read_truth(twin.definition, task, self.truth())
             y.append(known)
             tasks.append(task)
         if weight is not None:

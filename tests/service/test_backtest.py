@@ -62,9 +62,9 @@ def direct(learner: dict[str, Any]) -> Session:
             made.append((raw, session.forecast(raw)))
         if row >= DELAY:
             raw, forecast = made[row - DELAY]
-            session.learn(session.play(raw, *session.reckoned(float(Y[row - DELAY])), issued=forecast))
+            session.learn(session.play(raw, *session.read_truth(float(Y[row - DELAY])), issued=forecast))
     for row in range(N, N + 20):
-        session.learn(session.play(session.read_input(X[row]), *session.reckoned(float(Y[row]))))
+        session.learn(session.play(session.read_input(X[row]), *session.read_truth(float(Y[row]))))
     return session
 
 

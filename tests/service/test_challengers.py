@@ -36,7 +36,7 @@ async def test_a_challenger_plays_the_rounds_of_its_champion(api: Api) -> None:
     duel, champion = Duel(is_of_numbers=False), 0.0
     session = Session(define({"kind": "majority"}, labels=LABELS))
     for row in range(60):
-        y, task = session.reckoned(named(row))
+        y, task = session.read_truth(named(row))
         pending = session.play(session.read_input(X[row]), y, task)
         duel.add(float(mistakes[row]), pending.error)
         champion += pending.error
@@ -82,7 +82,7 @@ async def test_late_truths_are_forecast_when_the_champion_forecast_them(api: Api
             waiting.append((raw, direct.forecast(raw)))
         if row >= delay:
             raw, forecast = waiting[row - delay]
-            y, task = direct.reckoned(float(Y[row - delay]))
+            y, task = direct.read_truth(float(Y[row - delay]))
             pending = direct.play(raw, y, task, issued=forecast)
             errors.append(pending.error)
             direct.learn(pending)

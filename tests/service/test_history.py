@@ -25,7 +25,7 @@ from service.session.moment import NO_MOMENT, Moment
 from service.session.scorecard import WINDOW, Issued, forecasts_of
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
-from service.session.task import Task, reckoned
+from service.session.task import Task, read_truth
 
 HERE = "here"
 GAUSSIAN = {"kernel": {"kind": "gaussian", "sigma": 0.5}}
@@ -73,7 +73,7 @@ class Life:
     def _play(self, name: str, x: list[float], i: int) -> None:
         session = self.session
         raw = session.read_input(x)
-        y, task = session.reckoned(truth_of(name, x, i))
+        y, task = session.read_truth(truth_of(name, x, i))
         said = session.history.says(session.task)
         pending = session.play(raw, y, task, moment=moment_of(i))
         entry = pending.entry
@@ -86,7 +86,7 @@ class Life:
         raws = [session.read_input(x) for x in X]
         tasks, y, task = [], [], session.task
         for j, x in enumerate(X):
-            truth, task = reckoned(session.definition, task, truth_of(name, x, i + j))
+            truth, task = read_truth(session.definition, task, truth_of(name, x, i + j))
             y.append(truth)
             tasks.append(task)
         session.run(raws, np.array(y), tasks, moment_of(i))
@@ -244,7 +244,7 @@ def test_it_is_bounded() -> None:
     sizes = []
     for _ in range(8):
         y = rng.normal(size=8192)
-        tasks = [session.reckoned(0.0)[1]] * len(y)
+        tasks = [session.read_truth(0.0)[1]] * len(y)
         session.run([raw] * len(y), y, tasks)
         sizes.append((len(session.history.points), len(pack(session, HERE))))
     rows = [n for n, _ in sizes]
@@ -259,7 +259,7 @@ def test_a_late_round_is_compared_with_what_was_said_when_it_was_asked() -> None
     session = Session(KINDS["signs"])
     for i in range(40):
         raw = session.read_input([0.1, 0.2])
-        y, task = session.reckoned("yes" if i % 2 else "no")
+        y, task = session.read_truth("yes" if i % 2 else "no")
         # Asked a round ago, when the last label was this one; now it is the other.
         said = session.history.says(session.task)
         assert said is not None
@@ -343,7 +343,7 @@ def stream(definition: Definition, rounds: int, wrong: Callable[[int], bool]) ->
     for i in range(rounds):
         raw = session.read_input([0.0])
         truth = last if not wrong(i) else {"no": "yes", "yes": "no"}[last]
-        y, task = session.reckoned(truth)
+        y, task = session.read_truth(truth)
         session.learn(session.play(raw, y, task, moment=Moment.of(100.0 + i, 0.0, 0.0, 0, 0)))
         last = truth
     return session
@@ -399,7 +399,7 @@ def test_no_round_is_left_out_where_points_are_of_several_chunks(monkeypatch: py
     session = Session(KINDS["signs"])
     for t in range(1, 150):
         raw = session.read_input([0.1, 0.2])
-        y, task = session.reckoned("yes" if t % 3 else "no")
+        y, task = session.read_truth("yes" if t % 3 else "no")
         session.learn(session.play(raw, y, task, moment=moment_of(t)))
         rows = session.history.rows()
         assert rows[:, COLUMNS["rounds"]].sum() == t

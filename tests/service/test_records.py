@@ -77,7 +77,7 @@ def live(session: Session, stream: list[tuple[Any, float]]) -> list[bytes]:
     waiting: list[tuple[Any, float, Any, Any]] = []
 
     def learn(raw: Any, y: float, issued: Any = None, lags: Any = None) -> None:
-        pending = session.play(raw, *session.reckoned(y), issued=issued, lags=lags)
+        pending = session.play(raw, *session.read_truth(y), issued=issued, lags=lags)
         journal.append(encode_round(pending.entry))
         session.learn(pending)
 
@@ -122,7 +122,7 @@ def test_many_rounds_are_the_rounds_one_by_one(name: str, stream: list[tuple[Inp
     found = taken(one, stream, 40)
     expected = []
     for raw, y in found:
-        pending = one.play(raw, *one.reckoned(y))
+        pending = one.play(raw, *one.read_truth(y))
         expected.append(pending.played.forecast.value)
         one.learn(pending)
     given: list[float] = []

@@ -100,7 +100,7 @@ def play(session: Session, row: int, name: str) -> Pending:
         truth = truths.names[int(CLASSES[row])]
     else:
         truth = ("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
-    y, task = session.reckoned(truth)
+    y, task = session.read_truth(truth)
     if row % 3:
         return session.play(raw, y, task)
     # One whose truth is late: what the client was told, and the lags of that forecast, are not those of now.
@@ -218,7 +218,7 @@ def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
     assert (again.t, again.frozen, again.card.tally()) == (frozen.t, frozen.frozen, frozen.card.tally())
     assert again.forecast(X[0]) == frozen.forecast(X[0])
     with pytest.raises(FrozenError):
-        again.play(X[0], *again.reckoned(1.0))
+        again.play(X[0], *again.read_truth(1.0))
     with pytest.raises(StateError, match="already"):
         freeze_session(again, "twice", "last")
     assert pack(live, HERE) == before
@@ -298,7 +298,7 @@ def test_a_stage_that_finds_nothing_new_makes_no_learner() -> None:
     session = made("records as they are")
     for row in range(20):
         x = session.read_input({"a": 1.0 + row % 2})
-        pending = session.play(x, *session.reckoned(1.0))
+        pending = session.play(x, *session.read_truth(1.0))
         assert pending.successor is None
         session.learn(pending)
     assert not session.is_warming_up
@@ -310,7 +310,7 @@ def test_a_warmup_of_large_records_ends_early() -> None:
     rounds = 0
     while session.is_warming_up:
         x = session.read_input({"a": "x" * 100_000, "b": float(rounds)})
-        session.learn(session.play(x, *session.reckoned(1.0)))
+        session.learn(session.play(x, *session.read_truth(1.0)))
         rounds += 1
     assert MOST_BYTES // 100_000 <= rounds <= MOST_BYTES // 100_000 + 1
     assert session.nbytes < 100_000
@@ -320,7 +320,7 @@ def test_after_a_stage_the_learner_has_learned_all_rounds() -> None:
     """Scale and median are found from all of them, and the new learner is run over them."""
     session = Session(define(BUDGETED, **WARMUP))
     for row in range(60):
-        session.learn(session.play(session.read_input(X[row].tolist()), *session.reckoned(float(Y[row]))))
+        session.learn(session.play(session.read_input(X[row].tolist()), *session.read_truth(float(Y[row]))))
         n = {7: 8, 15: 16, 19: 20}.get(row)
         if n is None:
             continue
@@ -364,7 +364,7 @@ def test_a_half_life_that_is_learned_is_judged_as_the_pool_that_plays(kind: str,
     assert (judge.loss, judge.truths, judge.probability(0.3)) == (other.loss, other.truths, other.probability(0.3))
     assert waiting.initial_bytes(10) == known.initial_bytes(10)
     for row in range(30):
-        waiting.learn(waiting.play(waiting.read_input(X[row].tolist()), *waiting.reckoned(float(Y[row]))))
+        waiting.learn(waiting.play(waiting.read_input(X[row].tolist()), *waiting.read_truth(float(Y[row]))))
     assert waiting.learner is not None
     assert waiting.learner.spec.kind == "pool"
     info = waiting.learner.update(np.zeros(10), 1.0)

@@ -245,7 +245,7 @@ async def test_over_the_limits(tmp_path: Any) -> None:
 def made(rounds: int = 30) -> bytes:
     session = Session(Definition("s", learner=_spec(), labels=("no", "yes"), dim=10, scale="none", is_strict=True))
     for x, y in zip(X[:rounds], Y[:rounds], strict=True):
-        truth, task = session.reckoned("yes" if y > 0 else "no")
+        truth, task = session.read_truth("yes" if y > 0 else "no")
         session.learn(session.play(session.read_input(x.tolist()), truth, task))
     return pack_state(session)
 
