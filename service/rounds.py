@@ -29,7 +29,7 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Look, Sender, Ticket, TicketAnswers, known_under, still_open, tell
+from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, known_under, still_open, tell
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
@@ -140,10 +140,10 @@ class Rounds:
         answers = await self._ask(name, [batch])
         return requests.as_told(RoundsPlayed, answers[0])
 
-    async def look(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
+    async def with_session(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
         """Return what `work` makes of the session at its tip; this worker's other requests to the session wait meanwhile."""
         loop = asyncio.get_running_loop()
-        return await self._queues.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
+        return await self._queues.ask(name, SessionCall(work, loop.time() + self._patience_s, loop.create_future()))
 
     async def follow(self, name: str, part: requests.Follow) -> Followed:
         """Play the champion's steps on a challenger."""
@@ -174,14 +174,14 @@ class Rounds:
 
     # -- the commit loop ----------------------------------------------------------------------------------------------
 
-    async def _serve(self, replica: Replica, taken: Sequence[Ticket | Look]) -> None:
+    async def _serve(self, replica: Replica, taken: Sequence[Ticket | SessionCall]) -> None:
         """Answer the requests of one turn: try until each has its answer."""
         while taken := still_open(replica, taken):
             try:
                 # Learn what the turn before has left unfinished.
                 await self._finish(replica)
-                if isinstance(taken[0], Look):
-                    await self._serve_look(replica, taken[0])
+                if isinstance(taken[0], SessionCall):
+                    await self._serve_call(replica, taken[0])
                 else:
                     most = 1 if replica.is_one_by_one else len(taken)
                     tickets = [ticket for ticket in taken[:most] if isinstance(ticket, Ticket)]
@@ -354,7 +354,7 @@ class Rounds:
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
         for ticket, tells in played:
             counts.repeated += tell(ticket, tells, outcomes)
-        self._replicas.look(replica, rounds + len(turn.holds))
+        self._replicas.note_growth(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:
         """Learn the last round of a durable turn, and write a snapshot if one is due."""
@@ -378,7 +378,7 @@ class Rounds:
         self._summaries.note(replica)
         await self._snapshots.consider(replica)
 
-    async def _serve_look(self, replica: Replica, look: Look) -> None:
+    async def _serve_call(self, replica: Replica, call: SessionCall) -> None:
         try:
             position = replica.position
             reading = await self._store.read(replica.name, None if position is None else position.tip)
@@ -388,11 +388,11 @@ class Rounds:
             session = await self._bring_up(replica, reading)
             assert replica.position is not None
             now = replica.position
-            result = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))
+            result = await self._scheduler.bytes(session.nbytes, lambda: call.work(session, reading.head, now))
             if isinstance(result, Awaitable):
                 result = await result
         except (ServiceError, OklError) as error:
-            look.refuse(error)
+            call.refuse(error)
         else:
-            if not look.answer.done():
-                look.answer.set_result(result)
+            if not call.answer.done():
+                call.answer.set_result(result)

@@ -124,7 +124,7 @@ class Sessions:
             except core.StateError as error:
                 raise CannotFreeze(f"Session {name!r} cannot be frozen: {error}.", session=name) from error
 
-        twin = await self._rounds.look(name, frozen_twin)
+        twin = await self._rounds.with_session(name, frozen_twin)
         inspected = await self.add(twin)
         log.info("session frozen", extra={"session": name, "frozen": new_name, "t": twin.t})
         return inspected
@@ -151,7 +151,7 @@ class Sessions:
 
     async def inspect(self, name: str) -> Inspected:
         """Return everything about a session. Raises SessionNotFound."""
-        return await self._rounds.look(name, _inspected)
+        return await self._rounds.with_session(name, _inspected)
 
     async def list(self, cursor: str | None, limit: int, prefix: str = "") -> Listing:
         """List sessions whose names start with `prefix`, by name. Unreadable ones are listed too: no state is decoded."""

@@ -75,7 +75,7 @@ class States:
         def packed(session: Session, _: Head, position: Position) -> Taken:
             return Taken(pack_state(session), position.tip)
 
-        return await self._rounds.look(name, packed)
+        return await self._rounds.with_session(name, packed)
 
     async def clone(self, name: str, new_name: str) -> Inspected:
         """Create a session with the same state, which then learns independently.
@@ -100,7 +100,7 @@ class States:
         def packed(session: Session, _: Head, position: Position) -> tuple[Position, bytes]:
             return position, pack_state(session)
 
-        (identity, tip), blob = await self._rounds.look(name, packed)
+        (identity, tip), blob = await self._rounds.with_session(name, packed)
         label = checkpoint or f"t{tip.round}"
         kept = await self._store.keep(name, identity, label, tip, blob)
         if isinstance(kept, Full):
@@ -153,7 +153,7 @@ class States:
     async def _go_on(self, name: str, session: Session, if_tip: IfTip) -> Inspected:
         _check_free(name)
         for _ in range(TRIES):
-            now = await self._rounds.look(name, current)
+            now = await self._rounds.with_session(name, current)
             tip = now.position.tip
             check_tip(name, tip, if_tip)
             trouble = clash(now.twin, session)

@@ -92,7 +92,7 @@ class Challengers:
         """
         if is_challenger(champion):
             raise SessionFollows(f"Session {champion!r} is a challenger itself.", session=champion)
-        now, tip = await self._rounds.look(champion, _session_and_tip)
+        now, tip = await self._rounds.with_session(champion, _session_and_tip)
         if now.frozen is not None:
             raise SessionFrozen(f"Session {champion!r} is frozen; there is nothing to follow.", session=champion)
         if begin == "journal":
@@ -142,7 +142,7 @@ class Challengers:
         own, loop = challenger_name(champion, name), asyncio.get_running_loop()
         # Check first, so that a promotion that is refused now leaves no checkpoint behind.
         await self._pursuit.follow(champion, name)
-        former = await self._rounds.look(champion, current)
+        former = await self._rounds.with_session(champion, current)
         check_tip(champion, former.position.tip, if_tip)
         session, _ = await self._check(champion, own, former)
         if _are_alike(former.twin, session):
@@ -161,7 +161,7 @@ class Challengers:
             await self._pursuit.follow(champion, name)
             # If another worker commits a round meanwhile, the next try has only that round to catch up with.
             for _ in range(TRIES):
-                if await self._rounds.look(champion, at_last):
+                if await self._rounds.with_session(champion, at_last):
                     await self._sessions.delete(own)
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
@@ -183,7 +183,7 @@ class Challengers:
 
     async def _check(self, champion: str, own: str, former: Current) -> tuple[Session, str | None]:
         """Return a copy of the challenger, and why it could not settle waiting predictions, if so. Raises CannotPromote."""
-        session = await self._rounds.look(own, lambda session, *_: session.copy())
+        session = await self._rounds.with_session(own, lambda session, *_: session.copy())
         trouble = clash(former.twin, session, with_labels=False)
         reason = "it has learned no round yet" if session.learner is None else trouble if former.waiting else None
         if reason is not None:
@@ -219,7 +219,7 @@ class Challengers:
                 trouble=self._followers.trouble(champion, name),
             )
 
-        return await self._rounds.look(own.name, standing)
+        return await self._rounds.with_session(own.name, standing)
 
 
 def _are_alike(champion: Session, challenger: Session) -> bool:

@@ -88,13 +88,13 @@ class Pursuit:
 
     async def _catch_up(self, champion: str, own: str) -> Pursued | None:
         for _ in range(TRIES):
-            before = await self._rounds.look(champion, Champion.of)
-            tip = await self._rounds.look(own, _tip_of)
+            before = await self._rounds.with_session(champion, Champion.of)
+            tip = await self._rounds.with_session(own, _tip_of)
             reading = await self._read(champion, own, tip)
             asked = _Found((), None)
             if before.has_waiting:
                 asked = await self._asked(own, champion, before.position, reading)
-            now = await self._rounds.look(champion, Champion.of)
+            now = await self._rounds.with_session(champion, Champion.of)
             if not before.reads_as(now):
                 # The champion was replaced meanwhile, or has had its first round.
                 continue
@@ -123,7 +123,7 @@ class Pursuit:
 
         The champion's requests to this worker wait meanwhile, those to other workers do not.
         """
-        tip = await self._rounds.look(own, _tip_of)
+        tip = await self._rounds.with_session(own, _tip_of)
         reading = await self._read(champion, own, tip)
         # Skip waiting predictions: after a promotion they keep the champion's forecasts anyway.
         return await self._play(own, tip or reading.start, reading, (), now)

@@ -46,7 +46,7 @@ class Replicas:
         if name in self._replicas:
             self._replicas[name].forget([id])
 
-    def look(self, replica: Replica, added: int) -> None:
+    def note_growth(self, replica: Replica, added: int) -> None:
         """Count rounds and predictions; after every SIZE_EVERY of them, measure the copy and make room."""
         replica.added += added
         if replica.session is not None and replica.added >= SIZE_EVERY:

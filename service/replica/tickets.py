@@ -95,7 +95,7 @@ def _rounds_of(part: Part) -> int:
 
 
 @final
-class Look:
+class SessionCall:
     """A request to inspect a session at the store's present tip: the answer is what `work` returns."""
 
     __slots__ = ("answer", "deadline", "work")
@@ -122,7 +122,7 @@ def too_late(name: str) -> Overloaded:
     return Overloaded(f"Session {name!r} was busy for too long; try again.", session=name)
 
 
-def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
+def still_open(replica: Replica, taken: Sequence[Ticket | SessionCall]) -> list[Ticket | SessionCall]:
     """Refuse requests that took too long, or whose sender was refused, and return those without an answer."""
     now = asyncio.get_running_loop().time()
     for ticket in taken:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -241,25 +241,25 @@ class Session:
         if self.warmup is not None:
             is_last = self.warmup.is_last(entry.x)
             self.warmup.add(entry.x, entry.lags, entry.y, entry.weight)
-            if is_last:
-                self.warmup = None
+            self.warmup = None if is_last else self.warmup
         if pending.successor is not None:
             self._take(pending.successor, pending.task)
         if self.history.is_due:
             self.history.close(self._numbers())
-            self.history.look(self._looks(np.empty(0), [0]), is_classifier=pending.task.truths.is_classifier)
+            self.history.check_threshold(self._windowed_errors(np.empty(0), [0]))
 
     def _numbers(self) -> Numbers:
         """The numbers about the present learner that the history records."""
         assert self.learner is not None
         return Numbers(self.learner.describe()["dictionary"], self.learner.standing())
 
-    def _looks(self, errors: F64, ends: Sequence[int]) -> list[WindowedError]:
+    def _windowed_errors(self, errors: F64, ends: Sequence[int]) -> list[WindowedError]:
         """The windowed errors after each of `ends` more rounds, whose errors have shape (n,); empty without a threshold."""
-        if self.definition.alarm.error_above is None:
+        if self.definition.alarm.error_above is None or self.task is None:
             return []
-        windows = self.card.windows(errors, ends)
-        return [WindowedError(self.t + end, *one) for end, one in zip(ends, windows, strict=True)]
+        root: Callable[[float], float] = float if self.task.truths.is_classifier else math.sqrt
+        windows = zip(ends, self.card.windows(errors, ends), strict=True)
+        return [WindowedError(self.t + end, size, root(error)) for end, (size, error) in windows]
 
     def _take(self, made: PreparedLearner, task: Task) -> None:
         self.preparation, self.learner, self.task = made.preparation, made.learner, task
@@ -317,13 +317,13 @@ class Session:
             promises = self.coverage.learn_rows(self.task, forecasts, y, promises)
             kept = promises[0] <= promises[1]
         losses, errors = self.task.judge.block(info, y)
-        looks = self._looks(errors, self.history.ends(len(errors)))
+        windowed = self._windowed_errors(errors, self.history.ends(len(errors)))
         self.card.run(losses, errors, kept)
         self.history.run(self.task, LivedRows(y, losses, errors, info, kept), moment, self._numbers)
         if self.following is not None:
             for error in errors.tolist():
                 self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
-        self.history.look(looks, is_classifier=self.task.truths.is_classifier)
+        self.history.check_threshold(windowed)
         if self.warmup is not None:
             self.warmup.add_rows(raws, None if before is None else lag_rows(before, y)[:-1], y, weight)
         Q = info.probabilities

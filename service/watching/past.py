@@ -98,20 +98,20 @@ class Watching:
 
     async def line(self, name: str) -> Listed:
         """The session's line in a list, with its present summary."""
-        return await self._rounds.look(name, lambda session, head, _: Listed(head, summary_of(session)))
+        return await self._rounds.with_session(name, lambda session, head, _: Listed(head, summary_of(session)))
 
     async def head(self, name: str) -> Head:
         """The session's head in the store."""
         return present(await self._store.head(name), name)
 
     async def history(self, name: str) -> Past:
-        return await self._rounds.look(name, lambda session, *_: _history_of(session))
+        return await self._rounds.with_session(name, lambda session, *_: _history_of(session))
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
         """The last rounds that the store keeps, the newest first."""
         entries = present(await self._store.last(name, rounds), name)
         # Read the task after the entries, which may contain a new label.
-        task = await self._rounds.look(name, lambda session, *_: session.task)
+        task = await self._rounds.with_session(name, lambda session, *_: session.task)
         if task is None:
             return []
         newest = (past for entry in reversed(entries) for past in _past_rounds(entry, task))
@@ -119,7 +119,7 @@ class Watching:
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingList:
         """A page of waiting predictions, and the ages of all; ages assume that the waiting time was never changed."""
-        identity, wait_s = await self._rounds.look(name, self._waits_of)
+        identity, wait_s = await self._rounds.with_session(name, self._waits_of)
         try:
             page = present(await self._store.waiting(name, after, limit), name)
         except ValueError:

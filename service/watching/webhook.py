@@ -167,7 +167,7 @@ class Webhook:
         if self._unreadable.get(head.name) == head.tip:
             return None
         try:
-            tip, summary = await rounds.look(head.name, _summary)
+            tip, summary = await rounds.with_session(head.name, _summary)
         except (StoreUnavailable, StoreTimeout):
             raise
         except ServiceError as error:
@@ -224,7 +224,7 @@ class Webhook:
     async def _tell(self, rounds: Rounds, name: str, trace: Trace | None) -> None:
         """Deliver a session's alarms. Raises NotTaken, ServiceError."""
         try:
-            untold = await rounds.look(name, _untold)
+            untold = await rounds.with_session(name, _untold)
         except SessionNotFound:
             return
         for number, alarm in enumerate(untold.alarms, start=untold.first):
@@ -244,7 +244,7 @@ class Webhook:
 
         for _ in range(NOTED_WITHIN):
             try:
-                tip = await rounds.look(name, tip_after)
+                tip = await rounds.with_session(name, tip_after)
             except SessionNotFound:
                 return False
             if tip is None:

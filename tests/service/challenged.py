@@ -37,4 +37,4 @@ async def attach(api: Api, learner: Any = POMDR, challenger: str = "c", name: st
 
 
 async def session_of(api: Api, name: str) -> Session:
-    return await api.worker.rounds.look(name, lambda session, *_: session.copy())
+    return await api.worker.rounds.with_session(name, lambda session, *_: session.copy())

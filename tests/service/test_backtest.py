@@ -118,7 +118,7 @@ def add_rounds(url: str, first: int, last: int, **settings: Any) -> None:
         async with serving(url, **settings) as api:
             for row in range(first, last):
                 await api.update(float(Y[row]), x=X[row].tolist())
-            position, blob = await api.worker.rounds.look("s", packed)
+            position, blob = await api.worker.rounds.with_session("s", packed)
             assert await api.store.snapshot("s", position.tip, blob)
 
     asyncio.run(lived())

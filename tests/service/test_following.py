@@ -126,7 +126,7 @@ async def test_a_challenger_that_is_too_far_behind_says_what_it_skipped(store_ur
         await api.worker.followers.close()
         for row in range(10):
             await api.update(named(row), x=X[row].tolist())
-        position, blob = await api.worker.rounds.look("s", packed)
+        position, blob = await api.worker.rounds.with_session("s", packed)
         assert await api.store.snapshot("s", position.tip, blob)
         for row in range(10, 14):
             await api.update(named(row), x=X[row].tolist())

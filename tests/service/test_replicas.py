@@ -56,7 +56,7 @@ async def test_the_size_is_that_of_the_learner_and_of_the_predictions_that_wait(
         await worker.rounds.rounds("s", Batch(X[:300], [0.5] * 300))
         found = await worker.sessions.inspect("s")
         learned = worker.replicas.nbytes
-        beside = await worker.rounds.look("s", lambda session, *_: session.history.nbytes)
+        beside = await worker.rounds.with_session("s", lambda session, *_: session.history.nbytes)
         assert found.nbytes + beside <= learned <= found.nbytes + beside + SESSION_BYTES + 2_000
         for i in range(100):
             await worker.rounds.predict("s", X[i], id=f"p{i}")
@@ -64,7 +64,7 @@ async def test_the_size_is_that_of_the_learner_and_of_the_predictions_that_wait(
         for i in range(100):
             await worker.rounds.update("s", Report(0.5, f"p{i}"))
         now = await worker.sessions.inspect("s")
-        beside = await worker.rounds.look("s", lambda session, *_: session.history.nbytes)
+        beside = await worker.rounds.with_session("s", lambda session, *_: session.history.nbytes)
         assert now.nbytes + beside <= worker.replicas.nbytes <= now.nbytes + beside + SESSION_BYTES + 2_000
 
 

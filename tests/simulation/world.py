@@ -238,8 +238,12 @@ class World:
     async def _check_copies(self, chain: list[Entry]) -> None:
         """Every worker's copy is what a sequential replay of the chain gives."""
         for worker in self.workers:
-            alone = await self.schedule.drain(worker.rounds.look(NAME, lambda session, *_: session.forecast(_probe())))
-            definition = await self.schedule.drain(worker.rounds.look(NAME, lambda session, *_: session.definition))
+            alone = await self.schedule.drain(
+                worker.rounds.with_session(NAME, lambda session, *_: session.forecast(_probe()))
+            )
+            definition = await self.schedule.drain(
+                worker.rounds.with_session(NAME, lambda session, *_: session.definition)
+            )
             replayed = Session(definition)
             for entry in chain:
                 replayed.replay(entry.blob)

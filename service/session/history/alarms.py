@@ -79,12 +79,12 @@ class Alarms:
             before, after = math.sqrt(before), math.sqrt(after)
         self._raise(Alarm(t, at, "drift", before, after, risen.since - 1))
 
-    def look(self, at: float, looks: Sequence[WindowedError]) -> None:
+    def check_threshold(self, at: float, errors: Sequence[WindowedError]) -> None:
         """Compare windowed errors, in the order of their rounds, with the threshold."""
         threshold = self._rules.error_above
         if threshold is None:
             return
-        for t, window, error in looks:
+        for t, window, error in errors:
             if t < FEWEST_ROUNDS:
                 continue
             if error > threshold and not self._is_above:

@@ -236,11 +236,10 @@ class History:
         """The numbers of next rounds, up to `rounds`, after which a chunk ends."""
         return range(CHUNK - len(self._open), rounds + 1, CHUNK)
 
-    def look(self, looks: Sequence[WindowedError], *, is_classifier: bool) -> None:
+    def check_threshold(self, errors: Sequence[WindowedError]) -> None:
         """Raise an alarm if the windowed error at the end of the last chunks is above the session's threshold."""
         if self.alarms is not None:
-            roots = [one if is_classifier else one._replace(error=math.sqrt(one.error)) for one in looks]
-            self.alarms.look(self._moment.at, roots)
+            self.alarms.check_threshold(self._moment.at, errors)
 
     def rows(self) -> F64:
         """All points, shape (n, columns), with the open chunk in the last one."""
