@@ -138,14 +138,16 @@ def frame_of(value: Any) -> Any:
         found = narwhals.from_native(value, allow_series=True, pass_through=True)
     except narwhals.exceptions.DuplicateError:
         raise _duplicates(list(getattr(value, "column_names", value.columns))) from None
-    if found is value and hasattr(value, "__arrow_c_stream__"):
-        import pyarrow  # narwhals knows its tables, but no batches and no reader of them
-
-        return frame_of(pyarrow.table(value))
     if isinstance(found, narwhals.LazyFrame):
         remedy = "pass what its collect() returns" if hasattr(value, "collect") else "materialize it first"
         raise WrongType(f"A {type(value).__name__} has no rows yet; {remedy}.", errors=[])
-    return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
+    if isinstance(found, narwhals.DataFrame | narwhals.Series):
+        return found
+    if not hasattr(value, "__arrow_c_stream__"):
+        return None
+    import pyarrow  # narwhals knows its tables, but no batches and no reader of them
+
+    return frame_of(pyarrow.table(value))
 
 
 def _names(series: Any) -> list[str] | None:

@@ -204,10 +204,16 @@ class AioliRule(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
+    def rounds_after(self, t: int) -> float:
+        """Return the sum of the weights that t rounds still have."""
+        if self.fade in (0.0, 1.0):
+            return t if self.fade == 1.0 else min(t, 1)
+        lost = self.fade - 1.0
+        return math.expm1(t * math.log1p(lost)) / lost
+
     def hedge_after(self, squares: float, t: int) -> float:
         """Return h from the sum of omega^2 over t rounds: the root mean square of omega, at least 1."""
-        gone = self.fade - 1.0
-        rounds = t if gone == 0.0 else math.expm1(t * math.log1p(gone)) / gone
+        rounds = self.rounds_after(t)
         # Rounds of weight 1 must not seem heavier because their sum is rounded once for each that counts.
         return math.sqrt(squares / rounds) if squares > rounds * (1.0 + EPSILON * rounds) else 1.0
 

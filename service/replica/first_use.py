@@ -36,7 +36,7 @@ def _begins(ticket: Ticket) -> bool:
     match ticket.parts[0]:
         case Report(x=x):
             return x is not None
-        case Batch(at=at):
-            return at is None
+        case Batch(if_tip=if_tip):
+            return if_tip is None
         case part:
             return not isinstance(part, Follow)

@@ -86,7 +86,7 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
         "issued",
         "value",
         "choices",
-        "note",
+        "discovery",
         "label",
         "arithmetic",
         "lags",
