@@ -4,9 +4,10 @@ One worker on an SQLite file. A bystander in a process of its own plays rounds o
 a neighbour does what is printed beside its latencies. `calm` is without a neighbour.
 
     kons            rounds of an exact kernel learner that has seen N inputs: each takes O(N^2)
-    embedding       the rounds in which `nogd` and `skegd` go over to an embedding of thousands of points
+    embedding       the rounds in which `nogd` and `skegd` go over to an embedding of 2,000 points
     list            GET /sessions, with 60 sessions of 10,000 named inputs
     block           requests of 5,000 rounds
+    stream          600 rounds over a socket, many under way
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def embedding(client: Client, rounds: int) -> Step:
         nonlocal made
         made += 1
         kind = ("nogd", "skegd")[made % 2]
-        config = {"kernel": GAUSSIAN, "budget": {"nogd": 2_500, "skegd": 3_000}[kind]}
+        config = {"kernel": GAUSSIAN, "budget": 2_000}
         client.create(f"{kind}-{made}", {"kind": kind, "config": config}, **EXACT)
         teach(client, f"{kind}-{made}", 10_000)
         client.delete(f"{kind}-{made}")
@@ -86,12 +87,28 @@ def block(client: Client, rounds: int) -> Step:
     return lambda: client.rounds("block", *rows(5_000))
 
 
+def stream(client: Client, rounds: int) -> Step:
+    client.create("stream", {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}, **EXACT)
+
+    def step() -> None:
+        messages: list[dict[str, Any]] = []
+        for x, y in zip(*rows(600), strict=True):
+            id = f"m{rng.integers(2**62)}"
+            messages += [{"x": x, "id": id}, {"id": id, "y": y}]
+        with client.stream("stream") as socket:
+            for answer in socket.ask(iter(messages), together=64):
+                assert "refused" not in answer, answer
+
+    return step
+
+
 NEIGHBOURS: dict[str, Callable[[Client, int], Step] | None] = {
     "calm": None,
     "kons": kons,
     "list": listing,
     "block": block,
     "embedding": embedding,
+    "stream": stream,
 }
 
 
