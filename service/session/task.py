@@ -118,11 +118,12 @@ def read_truth(definition: Definition, task: Task | None, y: Scalar) -> tuple[fl
 
 def check_weights(task: Task) -> None:
     """Raises InvalidInput for a learner that takes no weights; its stand-in would not refuse them."""
-    if has_learned_half_life(task.spec.config):
-        raise invalid("/weight", 'a half-life that is "learned" makes a pool, and a pool takes no weights')
-    if not task.algorithm.takes_weights:
-        known = ", ".join(kind for kind in learner_kinds() if get_learner(kind).takes_weights)
-        raise invalid("/weight", f"{task.spec.kind} takes no weights; these learners do: {known}")
+    # A learner that waits for inputs becomes the pool later.
+    kind = "pool" if has_learned_half_life(task.spec.config) else task.spec.kind
+    if not get_learner(kind).takes_weights:
+        known = ", ".join(one for one in learner_kinds() if get_learner(one).takes_weights)
+        why = ', and a half-life that is "learned" makes one' if kind == "pool" else ""
+        raise invalid("/weight", f"{kind} takes no weights{why}; these learners do: {known}")
 
 
 def discovery_of(before: Task | None, after: Task, found: LearnerSpec | None) -> bytes:

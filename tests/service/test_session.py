@@ -343,10 +343,11 @@ def test_a_replay_takes_what_a_stage_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_half_life_that_is_learned_takes_no_weights_in_its_warm_up_either() -> None:
-    task = made("half-life and median").task
-    assert task is not None
-    with pytest.raises(InvalidInput, match="a pool takes no weights"):
-        check_weights(task)
+    at_once = {"kind": "aioli", "config": {"half_life": "learned"}}
+    for session in (made("half-life and median"), Session(define(at_once, labels=(0, 1)))):
+        assert session.task is not None
+        with pytest.raises(InvalidInput, match='pool takes no weights, and a half-life that is "learned" makes'):
+            check_weights(session.task)
 
 
 @pytest.mark.parametrize(("kind", "own"), [("pros-n-kons", {"loss": "squared-hinge"}), ("fourier-aioli", {})])
