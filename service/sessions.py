@@ -38,6 +38,7 @@ from .session.session import Session
 from .session.snapshot import pack
 from .session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
 from .session.turn import Position
+from .store.all_heads import heads_of
 from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip, present
 
 log = logging.getLogger("okl.sessions")
@@ -168,7 +169,7 @@ class Sessions:
         return await self._store.count(prefix)
 
     async def delete(self, name: str, if_tip: IfTip = None) -> None:
-        """Delete a session and its challengers; with `at` only if it is at one of these tips.
+        """Delete a session and its challengers; with `if_tip` only if it is at one of these tips.
 
         Raises SessionNotFound, PreconditionFailed.
         """
@@ -213,13 +214,12 @@ async def delete_orphans(store: Store, champion: str) -> None:
 
 
 async def _following(store: Store, champion: str) -> list[Head]:
-    found: list[Head] = []
-    cursor: str | None = challenger_name(champion, "")
-    while cursor is not None:
-        page = await store.list(cursor, 100)
-        challengers = [head for head in page.heads if head.name.startswith(challenger_name(champion, ""))]
-        found += challengers
-        cursor = page.cursor if challengers and len(challengers) == len(page.heads) else None
+    prefix, found = challenger_name(champion, ""), list[Head]()
+    async with contextlib.aclosing(heads_of(store, 100, prefix)) as heads:
+        async for head in heads:
+            if not head.name.startswith(prefix):
+                break
+            found.append(head)
     return found
 
 

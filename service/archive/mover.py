@@ -1,6 +1,6 @@
 """Move a session to another store, or to another name, without losing a round or ever having it open twice.
 
-    1  it is sealed temporarily at the source; clients get a retryable sealed
+    1  it is sealed temporarily at the source; clients get a retryable refusal
     2  it is copied; the copy at the target is sealed for good
     3  it is sealed for good at the source, as moved
     4  it is opened at the target

@@ -140,7 +140,7 @@ class States:
     async def put(self, name: str, blob: bytes, check: Check, if_tip: IfTip) -> Inspected:
         """Continue the session from this state; waiting predictions and remembered ids stay.
 
-        `at` are the tips at which the session may be. Raises SessionNotFound, InvalidSnapshot,
+        `if_tip` names the tips at which the session may be. Raises SessionNotFound, InvalidSnapshot,
         PreconditionFailed.
         """
         check(definition_in(blob))

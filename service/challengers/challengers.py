@@ -135,7 +135,7 @@ class Challengers:
         """Give the champion the challenger's learner, state and definition, and delete the challenger.
 
         Waiting predictions keep waiting, with the forecasts that were issued, and ids stay remembered. The previous state
-        is kept as a checkpoint. `at` are the tips at which the champion may be, None for any.
+        is kept as a checkpoint. `if_tip` names the tips at which the champion may be, None for any.
 
         Raises SessionNotFound, CannotPromote, PreconditionFailed, LimitReached, Overloaded.
         """

@@ -84,7 +84,7 @@ class BodyPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rounds in order, each to be predicted and then learned; with `at` only if the session is at one of these tips.
+    """Rounds in order, each to be predicted and then learned; with `if_tip` only if the session is at one of these tips.
 
     `place` is set for a block of a longer body; `id` is then the block's. `weight` has shape (n,), None if all are 1.
     """

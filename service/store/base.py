@@ -101,7 +101,7 @@ class Entry:
     is_fresh: bool = False
     """For an entry with an answer: refuse it if a prediction waits under its id, or has expired and is remembered."""
     link: Tip | None = field(default=None, init=False, compare=False, repr=False)
-    """The tip that it is known to follow, since `after` computed its own from it."""
+    """The tip that it is known to follow: `after` computed this entry's tip from it."""
 
     @classmethod
     def after(
