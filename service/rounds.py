@@ -29,7 +29,7 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, known_under, still_open, tell
+from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, known_under, shares, still_open, tell
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
@@ -299,7 +299,7 @@ class Rounds:
         played: TicketAnswers = []
 
         def work() -> tuple[Ticket, ServiceError | OklError] | None:
-            for ticket in self._scheduler.in_time(tickets):
+            for ticket in self._scheduler.in_time(share):
                 try:
                     turn.learn()
                 except OklError as error:
@@ -318,13 +318,23 @@ class Rounds:
                     played.append((ticket, tells))
             return None
 
-        rounds, whole = sum(ticket.rounds for ticket in tickets), max(ticket.rounds for ticket in tickets)
-        is_long, done = turn.session.has_long_round(rounds), lambda: sum(ticket.rounds for ticket, _ in played)
-        void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long, whole=whole, done=done)
-        if void is None:
-            return played, None
-        ticket, error = void
-        return [], (ticket, error if isinstance(error, ServiceError) else failed(replica.name, turn.session, error))
+        def done() -> int:
+            return sum(ticket.rounds for ticket, _ in played)
+
+        for share in self._scheduler.in_time(shares(tickets, replica)):
+            before = len(played)
+            if before:
+                # Other sessions have their turn on the event loop.
+                await asyncio.sleep(0)
+            rounds, whole = sum(ticket.rounds for ticket in share), max(ticket.rounds for ticket in share)
+            is_long = turn.session.has_long_round(rounds + turn.is_pending)
+            void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long, whole=whole, done=done)
+            if void is not None:
+                ticket, error = void
+                return [], (ticket, error if isinstance(error, ServiceError) else failed(replica.name, turn.session, error))
+            if len(played) < before + len(share):
+                break
+        return played, None
 
     def _committed(
         self,

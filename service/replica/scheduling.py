@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -67,8 +67,9 @@ class Scheduler:
     ) -> T:
         """Run rounds of a session on the event loop or in a thread, and measure how long one takes.
 
-        The work does not check the clock within `whole` rounds. `done` returns how many were played, if that may be fewer.
+        The work does not check the clock within `whole` rounds. `done` counts the rounds played, if they may be fewer.
         """
+        before = 0 if done is None else done()
         pool = self._pool_of(replica.round_s, rounds, is_long)
         if pool is None and whole > WHOLE_ROUNDS:
             pool = self._short
@@ -79,7 +80,7 @@ class Scheduler:
                 await asyncio.sleep(0)
         else:
             result, took = await asyncio.get_running_loop().run_in_executor(pool, _timed, work)
-        rounds = rounds if done is None else done()
+        rounds = rounds if done is None else done() - before
         if is_long:
             if rounds > 1 and not replica.timed:
                 # An estimate: in a stream of blocks that each have an exceptional round, no other is ever timed.
@@ -94,7 +95,7 @@ class Scheduler:
             replica.round_s += share * (took - replica.round_s)
         return result
 
-    def in_time(self, requests: Sequence[T]) -> Iterator[T]:
+    def in_time(self, requests: Iterable[T]) -> Iterator[T]:
         """Yield the requests that a turn can begin in its time, at least one; rounds may get slower meanwhile."""
         over = time.perf_counter() + TURN_S
         for number, request in enumerate(requests):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
@@ -195,7 +195,7 @@ class Steady(Scheduler):
         result, replica.round_s = work(), self.round_s
         return result
 
-    def in_time(self, requests: Sequence[T]) -> Iterator[T]:
+    def in_time(self, requests: Iterable[T]) -> Iterator[T]:
         return iter(requests)
 
     async def bytes(self, size: int, work: Callable[[], T]) -> T:
