@@ -23,21 +23,21 @@ from okl_core.errors import OklError
 
 from .replica.cache import Replicas
 from .replica.first_use import Make, refusal_after
+from .replica.playing import play_turn
 from .replica.queue import Queues
 from .replica.replay import catch_up, failed
 from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, known_under, shares, still_open, tell
+from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, known_under, still_open, tell
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
 from .session.moment import Moment
-from .session.refusals import refusal
 from .session.requests import Followed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
 from .session.session import Session
-from .session.turn import Position, Tell, Turn, Unasked
+from .session.turn import Position, Turn
 from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, present
 from .store.moving import sealed
 from .telemetry.counts import Counts
@@ -266,7 +266,7 @@ class Rounds:
         before = session.copy() if learns_ahead and replica.is_contended else None
         moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
         turn = Turn(session, position, known_under(replica, tickets), self._limits, self.new_id, moment)
-        played, void = await self._play(replica, turn, tickets)
+        played, void = await play_turn(self._scheduler, replica, turn, tickets)
         entries, holds, progress = ([], [], None) if void else (turn.entries, turn.holds, turn.progress)
         try:
             answer = await self._store.commit(replica.name, position.tip, entries, holds, progress)
@@ -291,50 +291,6 @@ class Rounds:
             case Gone():
                 replica.drop()
                 raise SessionNotFound(replica.name)
-
-    async def _play(
-        self, replica: Replica, turn: Turn, tickets: Sequence[Ticket]
-    ) -> tuple[TicketAnswers, tuple[Ticket, ServiceError] | None]:
-        """Return each ticket's answers or error, and the ticket that failed half-way, if any, which voids the turn."""
-        played: TicketAnswers = []
-
-        def work() -> tuple[Ticket, ServiceError | OklError] | None:
-            for ticket in self._scheduler.in_time(share):
-                try:
-                    turn.learn()
-                except OklError as error:
-                    return played[-1][0], refusal(error, replica.name) or error
-                tells: list[Tell] = []
-                try:
-                    for part in ticket.parts:
-                        tells.append(turn.play(part, replica.size))
-                except Unasked:
-                    return None
-                except (ServiceError, OklError) as error:
-                    if tells or (ticket.is_alone and turn.has_learned) or not isinstance(error, ServiceError):
-                        return ticket, error
-                    played.append((ticket, error))
-                else:
-                    played.append((ticket, tells))
-            return None
-
-        def done() -> int:
-            return sum(ticket.rounds for ticket, _ in played)
-
-        for share in self._scheduler.in_time(shares(tickets, replica)):
-            before = len(played)
-            if before:
-                # Other sessions have their turn on the event loop.
-                await asyncio.sleep(0)
-            rounds, whole = sum(ticket.rounds for ticket in share), max(ticket.rounds for ticket in share)
-            is_long = turn.session.has_long_round(rounds + turn.is_pending)
-            void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long, whole=whole, done=done)
-            if void is not None:
-                ticket, error = void
-                return [], (ticket, error if isinstance(error, ServiceError) else failed(replica.name, turn.session, error))
-            if len(played) < before + len(share):
-                break
-        return played, None
 
     def _committed(
         self,

@@ -22,7 +22,7 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
-from okl_core.records.record import Raw, Record, Value, as_record
+from okl_core.records.record import Raw, Record, Value, as_record, is_complete
 from okl_core.records.texts import TIME_COLUMNS, cycles, number_in, place_of, time_in, words
 from okl_core.types import F64
 
@@ -124,7 +124,7 @@ class Fields:
         if self._row is not None and not isinstance(raw, dict):
             if len(raw) != len(self._row):
                 raw = np.concatenate((raw, np.full(max(0, len(self._row) - len(raw)), np.nan)))[: len(self._row)]
-            return self.filled(raw)
+            return raw if is_complete(raw) else self.filled(raw)
         record = as_record(raw)
         vector = np.zeros(self.width)
         if self.is_wide:

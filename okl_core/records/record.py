@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from pydantic_core import from_json, to_json
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import InputError, StateFormatError
 from okl_core.types import F64
@@ -80,7 +81,8 @@ def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
         except OverflowError:
             pass  # `_flatten` below raises the error with its path.
         else:
-            if not (is_fine := np.isfinite(row)).all():
+            if not is_complete(row):
+                is_fine = np.isfinite(row)
                 is_fine |= np.array([value is None for value in x])
                 if not is_fine.all():
                     raise NotANumberError((int(is_fine.argmin()),), "must be a finite number")
@@ -88,6 +90,12 @@ def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
     record = {}
     _flatten(enumerate(x), "", (), record)
     return _in_order(record)
+
+
+def is_complete(row: F64) -> bool:
+    """Whether all numbers of a row, shape (d,), are finite, and so none is missing."""
+    # Three times as fast as a mask; squares of large numbers overflow.
+    return (len(row) > 0 and math.isfinite(ddot(row, row))) or bool(np.isfinite(row).all())
 
 
 def matrix_of(xs: Sequence[Any] | F64) -> F64 | None:

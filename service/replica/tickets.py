@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from okl.errors import Overloaded, ServiceError, passes
@@ -14,7 +14,6 @@ from ..session.session import Session
 from ..session.turn import Outcome, Position, Tell
 from ..store.base import Applied, Head, Waiting
 from .replica import Replica
-from .scheduling import THREAD_FROM_S
 
 
 @final
@@ -131,22 +130,6 @@ def still_open(replica: Replica, taken: Sequence[Ticket | SessionCall]) -> list[
         if refused is not None or ticket.deadline <= now:
             ticket.refuse(refused or too_late(replica.name))
     return [ticket for ticket in taken if not ticket.answer.done()]
-
-
-def shares(tickets: Sequence[Ticket], replica: Replica) -> Iterator[Sequence[Ticket]]:
-    """Divide a turn into shares that are short enough for the event loop, and tickets that are not.
-
-    A thread for the whole turn would compete with the event loop for the interpreter, and both would be slow.
-    """
-    share: list[Ticket] = []
-    rounds = 0
-    for ticket in tickets:
-        rounds += ticket.rounds
-        if share and rounds * replica.round_s > THREAD_FROM_S:
-            yield share
-            share, rounds = [], ticket.rounds
-        share.append(ticket)
-    yield share
 
 
 def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:

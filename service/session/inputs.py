@@ -17,6 +17,7 @@ from okl_core.records.record import (
     Value,
     as_record,
     flatten,
+    is_complete,
     matrix_of,
 )
 from okl_core.records.texts import time_in
@@ -98,7 +99,7 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
                     pointer(name), f"{what} needs a field of the session's `schema`, or no `strict`", WrongFeatures
                 )
         return
-    if np.isnan(raw).any():
+    if not is_complete(raw):
         where = pointer(int(np.isnan(raw).argmax()))
         raise invalid(where, "must be a number; a session without `strict` takes nulls", WrongType)
     if fields is None or (fields.is_row and len(raw) == len(fields.fields)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +26,7 @@ from tests.service.worker import Gate, Steady, Watched, settle, together, told, 
 pytestmark = pytest.mark.anyio
 
 SLOW, SLOW_S = 100.0, 0.02
+SHORT_S = 0.001
 MESSAGES, ROWS = 60, 20
 
 
@@ -36,6 +38,18 @@ class Weary(Sleepy):
     def play(self, config: Any, state: Any, x: Any, y: float, rng: Any) -> Any:
         if x[0] >= SLOW:
             time.sleep(SLOW_S)
+        return super().play(config, state, x, y, rng)
+
+
+class Even(Sleepy):
+    """Takes the same short time for every round, and tells in which threads."""
+
+    kind: ClassVar[str] = "even"
+    threads: ClassVar[list[threading.Thread]] = []
+
+    def play(self, config: Any, state: Any, x: Any, y: float, rng: Any) -> Any:
+        time.sleep(SHORT_S)
+        self.threads.append(threading.current_thread())
         return super().play(config, state, x, y, rng)
 
 
@@ -81,6 +95,22 @@ async def test_rounds_that_turn_slow_hold_up_no_other_session(clocked: SqliteSto
             answers = [as_told(Updated, (await one)[0]).t for one in begun]
     assert answers == [*range(201, 201 + MESSAGES)]
     assert max(waits) < TURN_S + MESSAGES * SLOW_S / 4
+
+
+async def test_a_turn_of_short_rounds_lets_others_have_their_turn(clocked: SqliteStore, own_registry: None) -> None:
+    """Without a thread, whose rounds would compete with the event loop for the interpreter."""
+    register(Even)
+    worker = make_worker(Settings(store="sqlite://"), clocked)
+    await worker.sessions.create(define({"kind": "even"}))
+    for _ in range(20):
+        await worker.rounds.update("s", report(1.0))
+    Even.threads.clear()
+    commits, sender = worker.counts.commits, Sender()
+    with bystander() as waits:
+        await asyncio.gather(*[worker.rounds.begin("s", [report(1.0)], sender) for _ in range(MESSAGES)])
+    await worker.close()
+    assert Even.threads.count(threading.main_thread()) > MESSAGES / 2
+    assert sum(wait > SHORT_S for wait in waits) > 2 * (worker.counts.commits - commits)
 
 
 async def test_a_block_that_turns_slow_holds_up_no_other_session(clocked: SqliteStore, own_registry: None) -> None:
