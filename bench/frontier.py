@@ -139,8 +139,8 @@ def play(one: Contender, sigma: float, X: F64, y: F64, seed: int, coins: int | N
     us = 1e6 * (time.process_time() - start) / len(y)
     is_wrong = np.where(values >= 0.0, 1.0, -1.0) != y[order]
     error = 100.0 * is_wrong.mean() if has_labels(y) else 1000.0 * np.square(values - y[order]).mean()
-    told = made.describe()
-    return Told(float(error), told["dictionary"], told["bytes"], us)
+    description = made.describe()
+    return Told(float(error), description["dictionary"], description["bytes"], us)
 
 
 def has_labels(y: F64) -> bool:

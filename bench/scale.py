@@ -156,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print()
     for behind in (0, BEHIND):
         loads = cold_loads(behind)
-        told = f"median {median(loads):.1f} ms, most {max(loads):.1f} ms"
-        print(f"a cold load of {LARGE} points, {behind} rounds behind: {told}", flush=True)
+        detail = f"median {median(loads):.1f} ms, most {max(loads):.1f} ms"
+        print(f"a cold load of {LARGE} points, {behind} rounds behind: {detail}", flush=True)
         holds &= behind > 0 or median(loads) <= LOAD_MS
     return 0 if holds else 1
 

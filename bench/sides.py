@@ -235,8 +235,8 @@ def classes(stream: Stream) -> Sides:
     for t, x in enumerate(stream.X):
         y[t] = class_of(learner.predict(x), stream.y[t])
         learner.update(x, y[t])
-    told = learner.describe()
-    return Sides(told["loss"], best_matrix(stream.X, y, CLASSES, NORM, 1.0 / NORM**2) + told["bound"])
+    description = learner.describe()
+    return Sides(description["loss"], best_matrix(stream.X, y, CLASSES, NORM, 1.0 / NORM**2) + description["bound"])
 
 
 def best_matrix(X: F64, y: F64, K: int, norm: float, lam: float) -> float:

@@ -25,7 +25,7 @@ from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.contract.truth_choice import for_truths
 from okl_core.errors import ConfigError, LabelError, ShapeError, StateFormatError
 from okl_core.records import record
-from okl_core.records.kept import arrays_of, preparation_of, told_of
+from okl_core.records.kept import arrays_of, json_of, preparation_of
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, flatten
 from okl_core.records.survey import Survey
@@ -337,7 +337,7 @@ class RecordLearner:
             "t": self.t,
             "units": [self._low, self._unit],
             "warmup": length,
-            "prepared": None if preparation is None else told_of(preparation),
+            "prepared": None if preparation is None else json_of(preparation),
         }
         return to_bytes(arrays, meta)
 

@@ -17,7 +17,7 @@ from okl.problems import error_of, no_service
 from okl.routes import ROUTES, Learner, Routes
 from okl.session import AsyncSession, Session
 from okl.stream import AsyncStream, Stream
-from okl.talks import Call, Talk, asked, hold, hold_async, path_of, said, speaker
+from okl.talks import Call, Talk, async_method, hold, hold_async, path_of, speaker, sync_method
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -63,52 +63,52 @@ class Client:
         self._http.get().close()
 
     # rounds
-    predict = said(Routes.predict)
-    update = said(Routes.update)
-    step = said(Routes.step)
-    rounds = said(Routes.rounds)
-    predict_many = said(Routes.predict_many)
-    predict_several = said(Routes.predict_several)
-    update_several = said(Routes.update_several)
-    step_several = said(Routes.step_several)
+    predict = sync_method(Routes.predict)
+    update = sync_method(Routes.update)
+    step = sync_method(Routes.step)
+    rounds = sync_method(Routes.rounds)
+    predict_many = sync_method(Routes.predict_many)
+    predict_several = sync_method(Routes.predict_several)
+    update_several = sync_method(Routes.update_several)
+    step_several = sync_method(Routes.step_several)
 
     # sessions
-    create = said(Routes.create)
-    sessions = said(Routes.sessions)
-    inspect = said(Routes.inspect)
-    delete = said(Routes.delete)
-    freeze = said(Routes.freeze)
+    create = sync_method(Routes.create)
+    sessions = sync_method(Routes.sessions)
+    inspect = sync_method(Routes.inspect)
+    delete = sync_method(Routes.delete)
+    freeze = sync_method(Routes.freeze)
 
     # moving
-    clone = said(Routes.clone)
-    rename = said(Routes.rename)
-    snapshot = said(Routes.snapshot)
-    put_snapshot = said(Routes.put_snapshot)
-    checkpoint = said(Routes.checkpoint)
-    checkpoints = said(Routes.checkpoints)
-    delete_checkpoint = said(Routes.delete_checkpoint)
-    roll_back = said(Routes.roll_back)
+    clone = sync_method(Routes.clone)
+    rename = sync_method(Routes.rename)
+    snapshot = sync_method(Routes.snapshot)
+    put_snapshot = sync_method(Routes.put_snapshot)
+    checkpoint = sync_method(Routes.checkpoint)
+    checkpoints = sync_method(Routes.checkpoints)
+    delete_checkpoint = sync_method(Routes.delete_checkpoint)
+    roll_back = sync_method(Routes.roll_back)
 
     # challengers
-    attach = said(Routes.attach)
-    challengers = said(Routes.challengers)
-    challenger = said(Routes.challenger)
-    detach = said(Routes.detach)
-    promote = said(Routes.promote)
+    attach = sync_method(Routes.attach)
+    challengers = sync_method(Routes.challengers)
+    challenger = sync_method(Routes.challenger)
+    detach = sync_method(Routes.detach)
+    promote = sync_method(Routes.promote)
 
     # watching
-    waiting = said(Routes.waiting)
-    cancel = said(Routes.cancel)
-    history = said(Routes.history)
-    last_rounds = said(Routes.last_rounds)
+    waiting = sync_method(Routes.waiting)
+    cancel = sync_method(Routes.cancel)
+    history = sync_method(Routes.history)
+    last_rounds = sync_method(Routes.last_rounds)
 
     # the service
-    learners = said(Routes.learners)
-    is_ready = said(Routes.is_ready)
-    put_template = said(Routes.put_template)
-    templates = said(Routes.templates)
-    template = said(Routes.template)
-    delete_template = said(Routes.delete_template)
+    learners = sync_method(Routes.learners)
+    is_ready = sync_method(Routes.is_ready)
+    put_template = sync_method(Routes.put_template)
+    templates = sync_method(Routes.templates)
+    template = sync_method(Routes.template)
+    delete_template = sync_method(Routes.delete_template)
 
     # more than one answer
 
@@ -175,52 +175,52 @@ class AsyncClient:
         await self._http.get().aclose()
 
     # rounds
-    predict = asked(Routes.predict)
-    update = asked(Routes.update)
-    step = asked(Routes.step)
-    rounds = asked(Routes.rounds)
-    predict_many = asked(Routes.predict_many)
-    predict_several = asked(Routes.predict_several)
-    update_several = asked(Routes.update_several)
-    step_several = asked(Routes.step_several)
+    predict = async_method(Routes.predict)
+    update = async_method(Routes.update)
+    step = async_method(Routes.step)
+    rounds = async_method(Routes.rounds)
+    predict_many = async_method(Routes.predict_many)
+    predict_several = async_method(Routes.predict_several)
+    update_several = async_method(Routes.update_several)
+    step_several = async_method(Routes.step_several)
 
     # sessions
-    create = asked(Routes.create)
-    sessions = asked(Routes.sessions)
-    inspect = asked(Routes.inspect)
-    delete = asked(Routes.delete)
-    freeze = asked(Routes.freeze)
+    create = async_method(Routes.create)
+    sessions = async_method(Routes.sessions)
+    inspect = async_method(Routes.inspect)
+    delete = async_method(Routes.delete)
+    freeze = async_method(Routes.freeze)
 
     # moving
-    clone = asked(Routes.clone)
-    rename = asked(Routes.rename)
-    snapshot = asked(Routes.snapshot)
-    put_snapshot = asked(Routes.put_snapshot)
-    checkpoint = asked(Routes.checkpoint)
-    checkpoints = asked(Routes.checkpoints)
-    delete_checkpoint = asked(Routes.delete_checkpoint)
-    roll_back = asked(Routes.roll_back)
+    clone = async_method(Routes.clone)
+    rename = async_method(Routes.rename)
+    snapshot = async_method(Routes.snapshot)
+    put_snapshot = async_method(Routes.put_snapshot)
+    checkpoint = async_method(Routes.checkpoint)
+    checkpoints = async_method(Routes.checkpoints)
+    delete_checkpoint = async_method(Routes.delete_checkpoint)
+    roll_back = async_method(Routes.roll_back)
 
     # challengers
-    attach = asked(Routes.attach)
-    challengers = asked(Routes.challengers)
-    challenger = asked(Routes.challenger)
-    detach = asked(Routes.detach)
-    promote = asked(Routes.promote)
+    attach = async_method(Routes.attach)
+    challengers = async_method(Routes.challengers)
+    challenger = async_method(Routes.challenger)
+    detach = async_method(Routes.detach)
+    promote = async_method(Routes.promote)
 
     # watching
-    waiting = asked(Routes.waiting)
-    cancel = asked(Routes.cancel)
-    history = asked(Routes.history)
-    last_rounds = asked(Routes.last_rounds)
+    waiting = async_method(Routes.waiting)
+    cancel = async_method(Routes.cancel)
+    history = async_method(Routes.history)
+    last_rounds = async_method(Routes.last_rounds)
 
     # the service
-    learners = asked(Routes.learners)
-    is_ready = asked(Routes.is_ready)
-    put_template = asked(Routes.put_template)
-    templates = asked(Routes.templates)
-    template = asked(Routes.template)
-    delete_template = asked(Routes.delete_template)
+    learners = async_method(Routes.learners)
+    is_ready = async_method(Routes.is_ready)
+    put_template = async_method(Routes.put_template)
+    templates = async_method(Routes.templates)
+    template = async_method(Routes.template)
+    delete_template = async_method(Routes.delete_template)
 
     # more than one answer
 

@@ -13,7 +13,7 @@ from okl.answers import Played
 from okl.rounds import BLOCK, Rounds
 from okl.routes import Learner
 from okl.stream import AsyncStream, Stream, cancelled
-from okl.talks import Talk, asked, hold, hold_async, retrying, said, speaker
+from okl.talks import Talk, async_method, hold, hold_async, retrying, speaker, sync_method
 
 if TYPE_CHECKING:
     from okl.client import AsyncClient, Client
@@ -51,14 +51,14 @@ class Session:
     def _repr_html_(self) -> str:
         return table("okl.Session", {"service": self.client.url, "session": self.name})
 
-    predict = said(Rounds.predict)
-    update = said(Rounds.update)
-    learn = said(Rounds.learn)
-    step = said(Rounds.step)
-    play = said(Rounds.play)
-    predict_many = said(Rounds.predict_many)
-    describe = said(Rounds.describe)
-    history = said(Rounds.history)
+    predict = sync_method(Rounds.predict)
+    update = sync_method(Rounds.update)
+    learn = sync_method(Rounds.learn)
+    step = sync_method(Rounds.step)
+    play = sync_method(Rounds.play)
+    predict_many = sync_method(Rounds.predict_many)
+    describe = sync_method(Rounds.describe)
+    history = sync_method(Rounds.history)
 
     def stream(self) -> Stream:
         """A socket for many rounds in flight at once, as a context manager."""
@@ -104,13 +104,13 @@ class AsyncSession:
     def _repr_html_(self) -> str:
         return table("okl.AsyncSession", {"service": self.client.url, "session": self.name})
 
-    predict = asked(Rounds.predict)
-    update = asked(Rounds.update)
-    learn = asked(Rounds.learn)
-    step = asked(Rounds.step)
-    predict_many = asked(Rounds.predict_many)
-    describe = asked(Rounds.describe)
-    history = asked(Rounds.history)
+    predict = async_method(Rounds.predict)
+    update = async_method(Rounds.update)
+    learn = async_method(Rounds.learn)
+    step = async_method(Rounds.step)
+    predict_many = async_method(Rounds.predict_many)
+    describe = async_method(Rounds.describe)
+    history = async_method(Rounds.history)
 
     async def play(self, X: Any, y: Any = None, *, weight: Any = None, progress: bool = False) -> Played:
         """Play many rounds in order, each forecast before it is learned.

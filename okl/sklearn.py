@@ -175,8 +175,8 @@ class Classifier(ClassifierMixin, _SklearnLearner):
             learning = self._begun(np.asarray(classes))
         else:
             if classes is not None and not np.array_equal(_distinct(np.asarray(classes)), self.classes_):
-                told = f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}"
-                raise ValueError(told)
+                detail = f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}"
+                raise ValueError(detail)
             learning = self._learning
         learning.learn(rows, self._places(truths))
         self._learning = learning

@@ -1,7 +1,7 @@
 """Client logic without I/O: the sync and the async client run the same talks.
 
 A talk is a generator. It yields each `Call` to send, receives its answer or the ServiceError that rejected it, and returns
-the caller's result. `said` and `asked` turn talks into sync and async methods.
+the caller's result. `sync_method` and `async_method` turn talks into sync and async methods.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ def retrying(for_s: float) -> dict[str, Any]:
 
 
 def speaker(made: type[T]) -> type[T]:
-    """Class decorator that sets module and qualified name of the methods that `said` and `asked` created."""
+    """Class decorator that sets module and qualified name of the methods that `sync_method` and `async_method` created."""
     for name, member in vars(made).items():
         if inspect.isfunction(member):
             member.__module__, member.__qualname__ = made.__module__, f"{made.__qualname__}.{name}"
     return made
 
 
-def said(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], T]:
+def sync_method(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], T]:
     """The method that runs this talk, with its parameters and docstring."""
 
     def method(self: Speaker, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -118,8 +118,8 @@ def said(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[A
     return _like(method, talk)
 
 
-def asked(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """`said` for asyncio."""
+def async_method(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """`sync_method` for asyncio."""
 
     async def method(self: AsyncSpeaker, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._held(talk(self._talks, *args, **kwargs))

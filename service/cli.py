@@ -28,7 +28,7 @@ from .commands import moves
 from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
-from .commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
+from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line
 from .commands.stores import check_there
 from .commands.terminal import console
 
@@ -101,7 +101,7 @@ def serve(
         import_module(".app", __package__)
 
     options = {"host": host, "port": port, "store": store}
-    with told_in_a_line():
+    with errors_in_a_line():
         settings = _settings(**options)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
             raise ConfigurationError("Workers cannot share a store in memory; name a file: sqlite:///okl.sqlite3.")
@@ -191,7 +191,7 @@ def run_demo(
     from .demos import common, flights, magic
 
     common.import_all()
-    with told_in_a_line():
+    with errors_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if story == "flights":
             flights.run(settings, console(), rounds=rounds, stop=exit, is_chaos=chaos)
@@ -236,12 +236,12 @@ def replay(
         spec = json.loads(learner) if learner is not None and learner.lstrip().startswith("{") else learner
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
-    with told_in_a_line(), _client(url, key) as client:
+    with errors_in_a_line(), _client(url, key) as client:
         selection = Selection.of(label, drop=drop, only=only, fill=fill)
         way = Sending(batch, start, out, delay, warmup)
         found, scored = run(client, console(), file, session=session, selection=selection, learner=spec, way=way)
         if warmup:
-            console().print(f"{session}: {found['t']:,} rounds; {scored.told(warmup)}", highlight=False, markup=False)
+            console().print(f"{session}: {found['t']:,} rounds; {scored.text(warmup)}", highlight=False, markup=False)
         else:
             _print_metrics(found)
 
@@ -269,12 +269,12 @@ def compare(
     from .commands import compare as comparing
     from .commands.recording import Selection
 
-    with told_in_a_line():
+    with errors_in_a_line():
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
         compared = comparing.compare(console(), file, selection, learner or [], delay=delay)
         console().print(comparing.table_of(compared))
-        for told in comparing.refusals(compared):
-            console().print(told, highlight=False, markup=False, soft_wrap=True)
+        for line in comparing.refusals(compared):
+            console().print(line, highlight=False, markup=False, soft_wrap=True)
         if not compared.is_whole:
             raise typer.Exit(INTERRUPTED)
         if comparing.has_figure():
@@ -296,11 +296,11 @@ def watch(
     """Follow a session until Ctrl-C: verdict, errors, alarms, last rounds; as plain lines if there is no terminal."""
     from .commands import watch as watching
 
-    with told_in_a_line(), _client(url, key) as client:
+    with errors_in_a_line(), _client(url, key) as client:
         watching.watch(client, console(), session, once=once)
 
 
-app.command()(told_in_a_line()(consume))
+app.command()(errors_in_a_line()(consume))
 
 
 @app.command()
@@ -312,7 +312,7 @@ def sessions(
     key: KeyOption = None,
 ) -> None:
     """List sessions, inspect one, or delete it."""
-    with told_in_a_line(), _client(url, key) as client:
+    with errors_in_a_line(), _client(url, key) as client:
         if name is None:
             console().print(_listing(client.sessions()))
         elif delete:
@@ -322,8 +322,8 @@ def sessions(
             found = client.inspect(name)
             if not json_alone:
                 verdict = found["verdict"]
-                told = "no verdict yet" if verdict is None else verdict["text"]
-                console().print(f"{name}: {told}", highlight=False, markup=False, soft_wrap=True)
+                line = "no verdict yet" if verdict is None else verdict["text"]
+                console().print(f"{name}: {line}", highlight=False, markup=False, soft_wrap=True)
             console().print_json(json.dumps(found))
 
 
@@ -346,7 +346,7 @@ def run_repair(
         finally:
             await store.close()
 
-    with told_in_a_line():
+    with errors_in_a_line():
         check_there(url := _settings(store=store).store)
         report = asyncio.run(repaired(open_store(url)))
     lost = max(0, report.rounds - report.kept)

@@ -85,8 +85,10 @@ class TextFormatter(logging.Formatter):
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         facts = "".join(_field(name, _text(value)) for name, value in _fields(record).items())
         exception = _exception(record, self)
-        told = "" if exception is None else _field("exception", exception)
-        return f"{stamp} {record.levelname} {record.name} {_IN_MESSAGE.sub(_escaped, _message(record))}{facts}{told}"
+        traceback = "" if exception is None else _field("exception", exception)
+        return (
+            f"{stamp} {record.levelname} {record.name} {_IN_MESSAGE.sub(_escaped, _message(record))}{facts}{traceback}"
+        )
 
 
 class JsonFormatter(logging.Formatter):

@@ -30,12 +30,12 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, known_under, still_open, tell
+from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, answer_ticket, known_under, still_open
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
 from .session.moment import Moment
-from .session.requests import Followed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
+from .session.requests import Followed, Part, Predicted, Question, Report, Result, RoundsPlayed, Stepped, Updated
 from .session.session import Session
 from .session.turn import Position, Turn
 from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, present
@@ -109,7 +109,7 @@ class Rounds:
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
         """Forecast at the present round; keep it until its truth comes, unless `wait` is false or the session is frozen."""
         answers = await self._ask(name, [self.question(x, id, wait)])
-        return requests.as_told(Predicted, answers[0])
+        return requests.as_result(Predicted, answers[0])
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
@@ -119,7 +119,7 @@ class Rounds:
         rows = enumerate(zip(xs, row_ids, strict=True))
         parts = [self.question(x, id, wait)._replace(place=f"/x/{row}") for row, (x, id) in rows]
         answers = await self._ask(name, parts)
-        return [one if isinstance(one, ServiceError) else requests.as_told(Predicted, one) for one in answers]
+        return [one if isinstance(one, ServiceError) else requests.as_result(Predicted, one) for one in answers]
 
     async def cancel(self, name: str, id: str) -> bool:
         """Cancel a prediction whose truth will never come; False if none waits under the id."""
@@ -129,7 +129,7 @@ class Rounds:
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a duplicate update gets the first answer."""
         answers = await self._ask(name, [report])
-        return requests.as_told(Updated, answers[0])
+        return requests.as_result(Updated, answers[0])
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """Learn the truth of one round, then predict the next, in one commit."""
@@ -138,7 +138,7 @@ class Rounds:
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Play many rounds in order, committed together."""
         answers = await self._ask(name, [batch])
-        return requests.as_told(RoundsPlayed, answers[0])
+        return requests.as_result(RoundsPlayed, answers[0])
 
     async def with_session(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
         """Return what `work` makes of the session at its tip; this worker's other requests to the session wait meanwhile."""
@@ -148,7 +148,7 @@ class Rounds:
     async def follow(self, name: str, part: requests.Follow) -> Followed:
         """Play the champion's steps on a challenger."""
         answers = await self._ask(name, [part])
-        return requests.as_told(Followed, answers[0])
+        return requests.as_result(Followed, answers[0])
 
     def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
@@ -159,13 +159,13 @@ class Rounds:
 
     def begin(
         self, name: str, parts: Sequence[Part], sender: Sender | None = None
-    ) -> asyncio.Future[list[Told | ServiceError]]:
+    ) -> asyncio.Future[list[Result | ServiceError]]:
         """Queue these parts, for one commit, without waiting; parts are played in the order of calls. Raises Overloaded."""
         ticket = self._ticket(parts, sender)
         self._queues.put(name, ticket)
         return ticket.answer
 
-    async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
+    async def _ask(self, name: str, parts: Sequence[Part]) -> list[Result | ServiceError]:
         return await self._queues.ask(name, self._ticket(parts))
 
     def _ticket(self, parts: Sequence[Part], sender: Sender | None = None) -> Ticket:
@@ -318,8 +318,8 @@ class Rounds:
             self._summaries.note(replica)
         counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
-        for ticket, tells in played:
-            counts.repeated += tell(ticket, tells, outcomes)
+        for ticket, results_of in played:
+            counts.repeated += answer_ticket(ticket, results_of, outcomes)
         self._replicas.note_growth(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:

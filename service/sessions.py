@@ -238,7 +238,7 @@ def _inspected(session: Session, head: Head, _: object) -> Inspected:
         tally=session.card.tally(),
         is_classifier=session.task is not None and session.task.truths.is_classifier,
         coverage=None if session.coverage is None else session.coverage.share,
-        verdict=None if session.history.verdict is None else session.history.verdict.told(),
+        verdict=None if session.history.verdict is None else session.history.verdict.judgement(),
         alarms=() if session.history.alarms is None else session.history.alarms.latest,
         describe=session.describe(),
         nbytes=session.nbytes,

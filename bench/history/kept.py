@@ -91,10 +91,10 @@ def _beginning(cut: Cut, attempts: Sequence[Attempt], timeline: Timeline, final:
             else:
                 first_lost = min(first_lost or (t, serial), (t, serial))
     if first_lost and last_kept and first_lost < last_kept:
-        told = (
+        detail = (
             f"round {first_lost[1]} at t = {first_lost[0]} is lost, round {last_kept[1]} at t = {last_kept[0]} is kept"
         )
-        yield Violation("hole", f"session {final.session}, {cut.kind} at {cut.start:.1f} s: {told}")
+        yield Violation("hole", f"session {final.session}, {cut.kind} at {cut.start:.1f} s: {detail}")
 
 
 def _continuation(cut: Cut, timeline: Timeline, final: FinalState) -> Iterator[Violation]:
@@ -104,23 +104,23 @@ def _continuation(cut: Cut, timeline: Timeline, final: FinalState) -> Iterator[V
     kept = list(cut.kept.get(final.session, ()))
     if list(final.serials[: len(kept)]) != kept:
         first = next(t for t, serial in enumerate(kept, 1) if list(final.serials[t - 1 : t]) != [serial])
-        told = f"the backup of {cut.kept_until:.1f} s has round {kept[first - 1]} at t = {first}, the session has not"
-        yield Violation("lost", f"session {final.session}: {told}")
+        detail = f"the backup of {cut.kept_until:.1f} s has round {kept[first - 1]} at t = {first}, the session has not"
+        yield Violation("lost", f"session {final.session}: {detail}")
 
 
 def _agreement(final: FinalState) -> Iterator[Violation]:
     """Every worker serves the session, and says what the store says."""
     name = final.session
     if not len(final.serials) == final.t == final.rounds:
-        told = f"{final.t} rounds by its head, {final.rounds} by its metrics, {len(final.serials)} learned"
-        yield Violation("disagreement", f"session {name} has {told}")
+        detail = f"{final.t} rounds by its head, {final.rounds} by its metrics, {len(final.serials)} learned"
+        yield Violation("disagreement", f"session {name} has {detail}")
     for view in final.views:
         if view.problem:
             yield Violation("unserved", f"worker {view.worker} answers {view.problem} for session {name}")
             continue
         if (view.t, view.etag) != (final.t, final.etag):
-            told = f"worker {view.worker} is at t = {view.t} ({view.etag}), the store at {final.t} ({final.etag})"
-            yield Violation("stale", f"session {name}: {told}")
+            detail = f"worker {view.worker} is at t = {view.t} ({view.etag}), the store at {final.t} ({final.etag})"
+            yield Violation("stale", f"session {name}: {detail}")
         yield from _same_metrics(view, final)
         off = max((abs(a - b) for a, b in zip(view.values, final.values, strict=True)), default=0.0)
         if off > TOLERANCE:
@@ -131,5 +131,5 @@ def _same_metrics(view: View, final: FinalState) -> Iterator[Violation]:
     rounds, loss = view.metrics.get("rounds"), view.metrics.get("loss", 0.0)
     is_same = rounds == final.rounds and abs(loss - final.loss) <= TOLERANCE * max(1.0, abs(final.loss))
     if not is_same:
-        told = f"{rounds} rounds and loss {loss}, the store {final.rounds} and {final.loss}"
-        yield Violation("disagreement", f"session {final.session}: worker {view.worker} has {told}")
+        detail = f"{rounds} rounds and loss {loss}, the store {final.rounds} and {final.loss}"
+        yield Violation("disagreement", f"session {final.session}: worker {view.worker} has {detail}")

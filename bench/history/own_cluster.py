@@ -115,8 +115,8 @@ class OwnCluster:
         wait_for(lambda: master.replication().get("role") == "slave", "the old master is a replica")
         end = self._now()
         self.settle()
-        told = f"SIGSTOP, awake {late_s} s late"
-        return told, [Cut("stop-master", one, start - REPLICATION_LAG_S, stopped, stopped, end) for one in on_it]
+        detail = f"SIGSTOP, awake {late_s} s late"
+        return detail, [Cut("stop-master", one, start - REPLICATION_LAG_S, stopped, stopped, end) for one in on_it]
 
     def _kill(self, victim: RedisProcess, replica: RedisProcess | None, down_s: float) -> tuple[str, Sequence[Cut]]:
         on_it = self._on(victim)
@@ -128,12 +128,12 @@ class OwnCluster:
         else:
             time.sleep(down_s)
         victim.start()
-        told = f"kill -9 of a {'replica' if replica is None else 'master'}, down for {self._now() - dead:.1f} s"
+        detail = f"kill -9 of a {'replica' if replica is None else 'master'}, down for {self._now() - dead:.1f} s"
         self.settle()
         if replica is None or (self._appendfsync == "always" and victim.replication().get("role") == "master"):
-            return told, ()
+            return detail, ()
         end = self._now()
-        return told, [Cut("kill-redis", one, start - EVERYSEC_LOSS_S, dead, dead, end) for one in on_it]
+        return detail, [Cut("kill-redis", one, start - EVERYSEC_LOSS_S, dead, dead, end) for one in on_it]
 
     def _on(self, master: RedisProcess) -> Sequence[str]:
         """The sessions that this node has."""

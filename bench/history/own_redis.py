@@ -48,10 +48,10 @@ class OwnRedis:
         dead = self._now()
         time.sleep(down_s)
         self._server.start()
-        told = f"kill -9, down for {down_s} s"
+        detail = f"kill -9, down for {down_s} s"
         if self._appendfsync == "always":
-            return told, ()
-        return told, [Cut("kill-redis", None, before - EVERYSEC_LOSS_S, dead, dead, dead)]
+            return detail, ()
+        return detail, [Cut("kill-redis", None, before - EVERYSEC_LOSS_S, dead, dead, dead)]
 
     def _freeze(self, seconds: float) -> str:
         """There is nobody to take over: it only does not answer."""

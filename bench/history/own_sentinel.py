@@ -141,11 +141,11 @@ class OwnSentinel:
         else:
             time.sleep(down_s)
         victim.start()
-        told = f"kill -9 of {'the master' if is_master else 'a replica'}, down for {self._now() - dead:.1f} s"
+        detail = f"kill -9 of {'the master' if is_master else 'a replica'}, down for {self._now() - dead:.1f} s"
         self.settle()
         if not is_master or (self._appendfsync == "always" and victim is self._master()):
-            return told, ()
-        return told, [Cut("kill-redis", None, start - EVERYSEC_LOSS_S, dead, dead, self._now())]
+            return detail, ()
+        return detail, [Cut("kill-redis", None, start - EVERYSEC_LOSS_S, dead, dead, self._now())]
 
     def _wait_for_another(self, old: RedisProcess) -> None:
         def is_another() -> bool:

@@ -68,18 +68,18 @@ def _wrong(history: History, timelines: Mapping[str, Timeline], attempt: Attempt
     status = attempt.status
     if attempt.is_answered:
         return None
-    told = f"{attempt}: {status} {attempt.problem} {attempt.detail}"
+    detail = f"{attempt}: {status} {attempt.problem} {attempt.detail}"
     if status is not None and status >= 500 and status not in TEMPORARY:
-        return Violation("status", told)
+        return Violation("status", detail)
     if status is None or status in TEMPORARY:
         is_excused = any(_overlap(attempt, fault.start, fault.end + RECOVERY_S) for fault in history.faults)
-        return None if is_excused else Violation("unexplained", told)
+        return None if is_excused else Violation("unexplained", detail)
     cuts = timelines[attempt.session].all_cuts
     if attempt.problem == "prediction-not-found":
         return None  # `told` looks at these
     if attempt.problem in WHILE_GONE and any(_overlap(attempt, cut.start, cut.end) for cut in cuts):
         return None
-    return Violation("status", told)
+    return Violation("status", detail)
 
 
 def _overlap(attempt: Attempt, start: float, end: float) -> bool:

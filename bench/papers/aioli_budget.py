@@ -150,6 +150,6 @@ def _play(task: Task, form: Form, seed: int) -> tuple[float, float, float, float
     before = time.process_time()
     losses = made.run(task.X, task.y).losses
     seconds = time.process_time() - before
-    told = made.describe()
-    size = form.allowed if form.kind == "fourier-aioli" else told["dictionary"]
-    return float(size or 0.0), float(losses.sum()), 1e6 * seconds / len(losses), told["bound"]
+    description = made.describe()
+    size = form.allowed if form.kind == "fourier-aioli" else description["dictionary"]
+    return float(size or 0.0), float(losses.sum()), 1e6 * seconds / len(losses), description["bound"]

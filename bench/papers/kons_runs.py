@@ -36,8 +36,8 @@ OGD_FACTOR = math.sqrt(2.0)
 KONS = "KONS, curvature"
 """What the others are compared with."""
 
-Told = Mapping[str, float]
-Bound = Callable[[Told, float], float]
+Description = Mapping[str, float]
+Bound = Callable[[Description, float], float]
 """(what a learner describes, |f|) -> the most that its regret against f can be."""
 
 
@@ -74,7 +74,7 @@ class Played:
     by: Contestant
     losses: F64
     ends: list[int]
-    told: list[Told]
+    told: list[Description]
     round_us: F64
 
     def regret(self, best: Comparator) -> float:
@@ -160,14 +160,14 @@ def contestants(task: Task, U: float) -> list[Contestant]:
         descent["clip"] = task.clip
     L = LOSSES[task.loss].lipschitz(task.clip if task.loss == "squared" else U)
 
-    def descent_bound(told: Told, norm: float) -> float:
-        return diagnostics.gradient_descent_bound(U, L, int(told["t"]), step_factor=OGD_FACTOR)
+    def descent_bound(description: Description, norm: float) -> float:
+        return diagnostics.gradient_descent_bound(U, L, int(description["t"]), step_factor=OGD_FACTOR)
 
     return [*listed, Contestant("Kernel OGD", "kernel-ogd", descent, descent_bound)]
 
 
-def newton_bound(told: Told, norm: float) -> float:
-    return diagnostics.kons_bound(norm, ALPHA, told["bound_gradient"], told["bound_step"])
+def newton_bound(description: Description, norm: float) -> float:
+    return diagnostics.kons_bound(norm, ALPHA, description["bound_gradient"], description["bound_step"])
 
 
 def ridge_bound(bound: Callable[[float, float, float, float], float], task: Task) -> Bound:
@@ -178,7 +178,7 @@ def play(task: Task, by: Contestant, ends: Sequence[int]) -> Played:
     """Run a contestant over the stream, block by block."""
     learner = create({"kind": by.kind, "config": dict(by.config)}, task.X.shape[1])
     losses: list[F64] = []
-    told: list[Told] = []
+    told: list[Description] = []
     seconds: list[float] = []
     for start, end in itertools.pairwise([0, *ends]):
         before = time.process_time()
@@ -203,6 +203,6 @@ def measure(task: Task) -> Result:
     return Result(task, bests, runs)
 
 
-def factor_size(kind: str, told: Told) -> float:
+def factor_size(kind: str, description: Description) -> float:
     """Points whose square a round costs."""
-    return 0.0 if kind == "kernel-ogd" else told.get("active", told["dictionary"])
+    return 0.0 if kind == "kernel-ogd" else description.get("active", description["dictionary"])

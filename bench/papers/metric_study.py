@@ -146,8 +146,10 @@ def _play_packing(stream: DirectionalStream, kind: str, config: Mapping[str, Any
 
 
 def _look(learner: OnlineLearner) -> Look:
-    told = learner.describe()
-    return Look(int(told["t"]), learned_metric(learner), told["effective_rank"], told["dictionary"])
+    description = learner.describe()
+    return Look(
+        int(description["t"]), learned_metric(learner), description["effective_rank"], description["dictionary"]
+    )
 
 
 def _regret(stream: DirectionalStream, values: F64) -> F64:

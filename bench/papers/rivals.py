@@ -100,14 +100,14 @@ def keeps_first(one: Contender, seed: int) -> bool:
     return learner.describe()["dictionary"] == 1
 
 
-def cells(figure: Figure, told: Sequence[Told]) -> list[str]:
-    errors = np.array([each.error for each in told])
+def cells(figure: Figure, results: Sequence[Told]) -> list[str]:
+    errors = np.array([each.error for each in results])
     mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
     apart = (mean - figure.error) / math.hypot(
-        deviation / math.sqrt(len(told)), figure.deviation / math.sqrt(PROGRAM_ORDERS)
+        deviation / math.sqrt(len(results)), figure.deviation / math.sqrt(PROGRAM_ORDERS)
     )
     numbers = mean, deviation, figure.error, figure.deviation
-    points = np.mean([each.points for each in told])
+    points = np.mean([each.points for each in results])
     shown = [f"{number:.3f}" for number in numbers]
     return [figure.learner, figure.data, f"{figure.sigma:g}", *shown, f"{apart:+.1f}", f"{points:.0f}"]
 

@@ -30,7 +30,7 @@ from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import DIM, LAGS, unpack
 from okl_core.contract.workload import LONG_WORK
-from okl_core.contract.wrong_fields import json_name, told
+from okl_core.contract.wrong_fields import json_name, message_of
 from okl_core.errors import (
     MAX_QUOTED,
     ConfigError,
@@ -356,7 +356,7 @@ def _config_error(model: type[BaseModel], error: ValidationError, what: str, pre
         many = f"{error.error_count():,} places are wrong, too many to tell"
         return ConfigError(f"{what}: {many}", [(prefix, many)])
     items = error.errors(include_url=False)
-    errors = [((*prefix, *item["loc"]), told(model, item)) for item in items]
+    errors = [((*prefix, *item["loc"]), message_of(model, item)) for item in items]
     listed = "; ".join(f"{'.'.join(str(part)[:MAX_QUOTED] for part in path)}: {message}" for path, message in errors)
     return ConfigError(f"{what}: {listed}", errors)
 

@@ -15,7 +15,7 @@ _ENDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
 _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'")
 
 
-def told(model: type[BaseModel], item: Mapping[str, Any]) -> str:
+def message_of(model: type[BaseModel], item: Mapping[str, Any]) -> str:
     """The message for one of the errors that pydantic found in a value of this model."""
     match item["type"]:
         case "extra_forbidden":

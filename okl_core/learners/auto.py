@@ -167,16 +167,16 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
 
     def describe(self, config: AutoConfig, state: AutoState) -> dict[str, float]:
         parts = state.regressors
-        told: dict[str, float] = {
+        description: dict[str, float] = {
             "t": state.t,
             "dictionary": len(parts.embedding.points),
             "bytes": state.nbytes,
             "loss": state.loss,
         }
         if state.classes is not None:
-            told["classes"] = len(state.classes.counts)
+            description["classes"] = len(state.classes.counts)
         names, weights, *_ = self.standing(config, state)
-        return told | {f"weight_{name}": weight for name, weight in zip(names, weights.tolist(), strict=True)}
+        return description | {f"weight_{name}": weight for name, weight in zip(names, weights.tolist(), strict=True)}
 
     def standing(self, config: AutoConfig, state: AutoState) -> Standing:
         names = config.regressors.names(state.regressors.embedding.points.dim)

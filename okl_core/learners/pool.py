@@ -106,13 +106,13 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return PoolState.of(config.team, arrays)
 
     def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:
-        told = config.team.predict(state.cells, state.awake, state.truths, x)
-        return config.weighing.forecast(state.weights, config.weighing.taken(told))
+        forecasts = config.team.predict(state.cells, state.awake, state.truths, x)
+        return config.weighing.forecast(state.weights, config.weighing.taken(forecasts))
 
     def play(self, config: PoolConfig, state: PoolState, x: F64, y: float, rng: RoundRng) -> PoolRound:
         t = state.t + 1
-        told, turns = config.team.play(state.cells, state.awake, state.truths, x, y, t, rng)
-        forecast, loss, losses, weights = _weigh(config, state, config.weighing.taken(told), y)
+        forecasts, turns = config.team.play(state.cells, state.awake, state.truths, x, y, t, rng)
+        forecast, loss, losses, weights = _weigh(config, state, config.weighing.taken(forecasts), y)
         usual = state.usual.after(t, loss)
         awake = awake_after(t, state.awake, weights, config.team.unit_of, usual, config.rests, len(x), rng)
         return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, usual, awake)
@@ -133,10 +133,10 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         while start < len(y):
             rows = slice(start, start + stretch_left(state.t, config.rests, most))
             lags = lag_rows(state.truths, y[rows])
-            told = experts.run(state.cells, state.awake, lags[:-1], X[rows], y[rows], state.t + 1, rng)
+            of_experts = experts.run(state.cells, state.awake, lags[:-1], X[rows], y[rows], state.t + 1, rng)
             state.truths = kept_lags(lags[-1])
             forecasts: list[Forecast] = []
-            for v, truth in zip(aggregation.taken(told), y[rows].tolist(), strict=True):
+            for v, truth in zip(aggregation.taken(of_experts), y[rows].tolist(), strict=True):
                 forecast, loss, theirs, state.weights = _weigh(config, state, v, truth)
                 state.losses += theirs
                 state.loss += loss
@@ -147,7 +147,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             given = given_probabilities(forecasts)
             if given is not None:
                 parts.append(given)
-            state.t += len(told)
+            state.t += len(of_experts)
             state.awake = awake_after(
                 state.t, state.awake, state.weights, experts.unit_of, state.usual, config.rests, X.shape[1], rng
             )

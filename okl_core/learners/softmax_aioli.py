@@ -151,12 +151,12 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
     def play(
         self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64, y: float, rng: RoundRng
     ) -> SoftmaxAioliRound:
-        told, played = _played(config, state, x)
+        moments, played = _played(config, state, x)
         forecast = _forecast(played)
         assert forecast.probabilities is not None
         loss = log_loss(forecast.probabilities[int(y)])
-        step = softmax.step(told, played, config.basis, int(y))
-        return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), told.F, step)
+        step = softmax.step(moments, played, config.basis, int(y))
+        return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), moments.F, step)
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
         """O(K^3 p^2), and O(K^3 p^3) where it discounts."""
@@ -188,9 +188,9 @@ def _played(
     t, phi = state.t + 1, config.space.map.phi(None, x)
     square = ddot(phi, phi)
     config.space.require_bearable(t, square)
-    told = softmax.moments(state.posterior, phi, config.basis)
+    moments = softmax.moments(state.posterior, phi, config.basis)
     L = softmax.reach(config.classes, config.comparator_norm, square)
-    return told, softmax.hedged(told.m, told.Q, L, config.hedge, t)
+    return moments, softmax.hedged(moments.m, moments.Q, L, config.hedge, t)
 
 
 def _forecast(played: softmax.Logits) -> Forecast:

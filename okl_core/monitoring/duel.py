@@ -39,7 +39,7 @@ class Duel(StatePart):
     >>> duel = Duel(is_of_numbers=False)
     >>> for t in range(300):
     ...     duel.add(0.0, float(t % 2))
-    >>> outcome = duel.told()
+    >>> outcome = duel.outcome()
     >>> outcome.rounds, outcome.own, outcome.rival, outcome.state
     (300, 0.0, 0.5, 'better')
     """
@@ -84,7 +84,7 @@ class Duel(StatePart):
         # Update the scale last: the cut uses that of earlier rounds.
         self.scale += (rival - self.scale) / min(self.seen, MEMORY)
 
-    def told(self) -> Outcome:
+    def outcome(self) -> Outcome:
         """The current result."""
         n = self.against.count
         low, high = self.against.band(LEVEL)

@@ -22,7 +22,7 @@ CLASS_NAMES, NUMBER_NAMES = ("majority", "last-label"), ("mean", "last-label")
 TABLE = 1 << 16
 """Limit on rounds times classes that are processed together."""
 
-SaidBoth = tuple[float, float]
+PlainValues = tuple[float, float]
 """The two plain forecasts of one round: classes, or numbers."""
 
 
@@ -80,7 +80,7 @@ class PlainClasses(StatePart):
         """The state before the first truth, with this number of classes known."""
         return cls(counts=np.zeros(classes))
 
-    def issued(self) -> SaidBoth:
+    def issued(self) -> PlainValues:
         """The two classes."""
         return float(self.top), float(self.last)
 
@@ -166,7 +166,7 @@ class PlainNumbers(StatePart):
         if self.rounds < 0 or not (math.isfinite(self.mean) and math.isfinite(self.last)):
             raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, are impossible")
 
-    def issued(self) -> SaidBoth:
+    def issued(self) -> PlainValues:
         """The two numbers."""
         return self.mean, self.last
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from okl_core.errors import InputError, NonFiniteError, StateFormatError
 from okl_core.monitoring.comparison import SLACK, Comparison, cut, cuts, running
-from okl_core.monitoring.plain import CLASS_NAMES, NUMBER_NAMES, SaidBoth
+from okl_core.monitoring.plain import CLASS_NAMES, NUMBER_NAMES, PlainValues
 from okl_core.types import F64, StatePart
 
 LEVEL = 0.95
@@ -56,7 +56,7 @@ class Verdict(StatePart):
     >>> verdict = Verdict(is_of_numbers=False)
     >>> for t in range(300):
     ...     verdict.add(0.0, issued=(0.0, 1.0), truth=t % 2)
-    >>> judgement = verdict.told()
+    >>> judgement = verdict.judgement()
     >>> judgement.rival, judgement.gain, judgement.state
     ('majority', 1.0, 'better')
     """
@@ -87,7 +87,7 @@ class Verdict(StatePart):
         if not self.against_first.count == self.against_second.count == counted:
             raise StateFormatError(f"{self.against_first.count} and {self.against_second.count} rounds of {counted}")
 
-    def add(self, own_error: float, issued: SaidBoth | Sequence[float], truth: float) -> None:
+    def add(self, own_error: float, issued: PlainValues | Sequence[float], truth: float) -> None:
         """Add a round whose truth is known.
 
         Parameters
@@ -146,7 +146,7 @@ class Verdict(StatePart):
         own, squares, scales = np.minimum(own_errors[counted], LARGEST), squares[counted], TIMES * scales[:, counted]
         self._count_rows(own, squares, cuts(squares.T, scales) - cuts(own, scales))
 
-    def told(self) -> Judgement:
+    def judgement(self) -> Judgement:
         """The current result."""
         names = NUMBER_NAMES if self.is_of_numbers else CLASS_NAMES
         is_first = self.first <= self.second

@@ -134,7 +134,7 @@ class ExpertSpec(BaseModel):
         ]
 
 
-def told_count(item: object) -> int:
+def count_of(item: object) -> int:
     """Count the experts that an unvalidated item of a config stands for, by the lengths of its grids."""
     if isinstance(item, ExpertSpec):
         item = {"sigmas": item.sigmas, "half_lives": item.half_lives}

@@ -20,8 +20,8 @@ from okl_core.pool.expert_specs import (
     TAUGHT,
     ExpertSpec,
     Truth,
+    count_of,
     default_experts,
-    told_count,
     trivial_experts,
 )
 from okl_core.pool.experts import Experts
@@ -84,7 +84,7 @@ class PoolConfig(LearnerConfig):
     @classmethod
     def _are_few(cls, value: object) -> object:
         """Limit the number of experts before any is validated, since validating many grids would take seconds."""
-        count = sum(map(told_count, value)) if isinstance(value, list) else 0
+        count = sum(map(count_of, value)) if isinstance(value, list) else 0
         if count > MAX_EXPERTS:
             raise ValueError(f"these are {count} experts, with their grids; a pool has at most {MAX_EXPERTS}")
         return value

@@ -10,7 +10,7 @@ from okl_core.contract.learner import Learner, require_dims
 from okl_core.contract.rng import RoundRng
 from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round, Stored
 
-Said = list[float] | list[tuple[float, ...]]
+Values = list[float] | list[tuple[float, ...]]
 """Forecasts of experts: numbers, or the probabilities of all classes."""
 
 
@@ -18,7 +18,7 @@ class UnitRound(Protocol):
     """A round that a unit has played and not learned."""
 
     @property
-    def values(self) -> Said:
+    def values(self) -> Values:
         """The forecasts of the members."""
         ...
 
@@ -47,7 +47,7 @@ class Unit(ABC, Generic[S, R]):
         """Restore the state from the arrays that `pack` returned. Raise StateFormatError."""
 
     @abstractmethod
-    def predict(self, state: S, x: F64, members: Sequence[int]) -> Said:
+    def predict(self, state: S, x: F64, members: Sequence[int]) -> Values:
         """Return the forecasts for x, shape (d,), of `members`: the awake experts, by index in the unit."""
 
     @abstractmethod
@@ -79,8 +79,8 @@ class AloneRound(NamedTuple):
     played: Round
 
     @property
-    def values(self) -> Said:
-        return _said(self.played.forecast)
+    def values(self) -> Values:
+        return _value_of(self.played.forecast)
 
 
 @final
@@ -101,8 +101,8 @@ class Alone(Unit[LearnerState, AloneRound]):
     def unpack(self, arrays: Mapping[str, Stored]) -> LearnerState:
         return self._learner.unpack(self._config, arrays)
 
-    def predict(self, state: LearnerState, x: F64, members: Sequence[int]) -> Said:
-        return _said(self._learner.predict(self._config, state, x))
+    def predict(self, state: LearnerState, x: F64, members: Sequence[int]) -> Values:
+        return _value_of(self._learner.predict(self._config, state, x))
 
     def play(self, state: LearnerState, x: F64, y: float, members: Sequence[int], rng: RoundRng) -> AloneRound:
         return AloneRound(self._learner.play(self._config, state, x, y, rng))
@@ -126,5 +126,5 @@ class Alone(Unit[LearnerState, AloneRound]):
         return int(numbers["dictionary"]), int(numbers["bytes"])
 
 
-def _said(forecast: Forecast) -> Said:
+def _value_of(forecast: Forecast) -> Values:
     return [forecast.value] if forecast.probabilities is None else [forecast.probabilities]

@@ -102,6 +102,6 @@ class Extension:
         except (ValueError, TypeError) as error:
             raise StateFormatError(f"the extension of the fields cannot be read: {error}") from error
 
-    def told(self) -> Mapping[Key, int]:
+    def columns(self) -> Mapping[Key, int]:
         """The spare column of each key, counted from the first spare one."""
         return {key: place for key, (place, _) in self.places.items()}

@@ -27,22 +27,26 @@ def arrays_of(preparation: Preparation) -> dict[str, F64]:
     return {} if scaling is None else {"scaling.low": scaling.low, "scaling.span": scaling.span}
 
 
-def told_of(preparation: Preparation) -> Json:
+def json_of(preparation: Preparation) -> Json:
     """Everything except the arrays, as JSON."""
-    scaling = None if preparation.scaling is None else _scaling_told(preparation.scaling)
-    return {"fields": fields_told(preparation.fields), "scaling": scaling, "extension": preparation.extension.encode()}
+    scaling = None if preparation.scaling is None else _json_of_scaling(preparation.scaling)
+    return {
+        "fields": json_of_fields(preparation.fields),
+        "scaling": scaling,
+        "extension": preparation.extension.encode(),
+    }
 
 
-def _scaling_told(scaling: Scaling) -> list[Any]:
+def _json_of_scaling(scaling: Scaling) -> list[Any]:
     doubts = [list(one.items()) for one in (scaling.trials, scaling.strays, scaling.formers)]
     return [scaling.bends, scaling.radius, *(doubts if any(doubts) else [])]
 
 
-def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
-    """The inverse of `told_of` and `arrays_of`. Raises KeyError, ValueError, TypeError, StateFormatError."""
-    fields, scaling = fields_of(told["fields"]), None
-    if told["scaling"] is not None:
-        bends, radius, *doubts = told["scaling"]
+def preparation_of(json: Json, arrays: Mapping[str, Stored]) -> Preparation:
+    """The inverse of `json_of` and `arrays_of`. Raises KeyError, ValueError, TypeError, StateFormatError."""
+    fields, scaling = fields_of(json["fields"]), None
+    if json["scaling"] is not None:
+        bends, radius, *doubts = json["scaling"]
         tried, strayed, lost = doubts or ((), (), ())
         low, span = (np.asarray(arrays[f"scaling.{end}"], dtype=np.float64) for end in ("low", "span"))
         trials = {j: Trial(float(constant), tuple(map(float, distances))) for j, (constant, distances) in tried}
@@ -55,17 +59,17 @@ def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
         if radius is not None and not 0.0 < float(radius) < math.inf:
             raise StateFormatError(f"a scaling to the radius {radius}")
         scaling = Scaling(low, span, bool(bends), None if radius is None else float(radius), trials, strays, formers)
-    return Preparation(fields, scaling, Extension.decode(told["extension"]))
+    return Preparation(fields, scaling, Extension.decode(json["extension"]))
 
 
-def fields_told(fields: Fields) -> Json:
+def json_of_fields(fields: Fields) -> Json:
     """The fields as JSON."""
     # `asdict` copies deeply, which took a quarter of the time of a snapshot.
     items = [{name: getattr(one, name) for name in _NAMES} for one in fields.fields]
     return {"fields": items, "hashed": fields.hashed, "spare": fields.spare, "is_wide": fields.is_wide}
 
 
-def fields_of(told: Json) -> Fields:
-    """The inverse of `fields_told`. Raises KeyError, ValueError, TypeError."""
-    fields = tuple(Field(**one | {"categories": tuple(one["categories"])}) for one in told["fields"])
-    return Fields(fields, told["hashed"], told["spare"], told["is_wide"])
+def fields_of(json: Json) -> Fields:
+    """The inverse of `json_of_fields`. Raises KeyError, ValueError, TypeError."""
+    fields = tuple(Field(**one | {"categories": tuple(one["categories"])}) for one in json["fields"])
+    return Fields(fields, json["hashed"], json["spare"], json["is_wide"])

@@ -88,13 +88,19 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequen
     return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)], truths, None
 
 
-def write(told: RoundsPlayed) -> bytes:
+def write(result: RoundsPlayed) -> bytes:
     """The forecasts, one row per round; the totals are the schema's metadata."""
     import pyarrow as pa
 
-    totals = {"session": told.session, "t": told.t, "rounds": told.rounds, "loss": told.loss, "mistakes": told.mistakes}
-    totals |= {"duplicate": told.is_duplicate}
-    table = pa.table({_OF_A_ROUND[name]: _column(pa, values) for name, values in told.columns.present().items()})
+    totals = {
+        "session": result.session,
+        "t": result.t,
+        "rounds": result.rounds,
+        "loss": result.loss,
+        "mistakes": result.mistakes,
+    }
+    totals |= {"duplicate": result.is_duplicate}
+    table = pa.table({_OF_A_ROUND[name]: _column(pa, values) for name, values in result.columns.present().items()})
     table = table.replace_schema_metadata({name: str(value) for name, value in totals.items() if value is not None})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -102,11 +108,11 @@ def write(told: RoundsPlayed) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def is_quick(told: RoundsPlayed) -> bool:
+def is_quick(result: RoundsPlayed) -> bool:
     """Whether `write` is quick: the rounds are few, and no column consists of Python objects."""
-    columns = told.columns.present().values()
+    columns = result.columns.present().values()
     is_plain = all(isinstance(one, Labels) or (isinstance(one, np.ndarray) and one.ndim == 1) for one in columns)
-    return is_plain and told.rounds <= QUICK_ROUNDS
+    return is_plain and result.rounds <= QUICK_ROUNDS
 
 
 def _column(pa: Any, values: Sequence[Any] | F64 | Labels) -> pa.Array:

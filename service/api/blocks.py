@@ -2,7 +2,7 @@
 
 The boundaries of the blocks depend on the lines alone. So a body that is sent again with the same idempotency key has the
 same blocks with the same ids, and blocks that were applied before get their first answers again. If the body has grown, its
-last block may be longer than before: the part that was applied is told again, and the rest is the next block.
+last block may be longer than before: the part that was applied is answered again, and the rest is the next block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from okl_core.types import F64
 from ..keys import caller
 from ..rounds import Rounds
 from ..session.precondition import IfTip
-from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_told
+from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_result
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
 from .round_schemas import Weight
@@ -178,12 +178,12 @@ async def answers_of(
     blocks: AsyncGenerator[Block],
     key: str | None,
     if_tip: IfTip,
-    tell: Callable[[RoundsPlayed], dict[str, Any]],
+    encode: Callable[[RoundsPlayed], dict[str, Any]],
     scope: Scope,
 ) -> AsyncGenerator[bytes]:
     """Yield one line per block: the answer of `POST /sessions/{s}/rounds`, and `applied`, the rows learned so far.
 
-    `tell` encodes the answer. Block i has the id `key`-i. Raises the ServiceError of the first block; the error of a later
+    `encode` encodes the answer. Block i has the id `key`-i. Raises the ServiceError of the first block; the error of a later
     block is the last line.
     """
     applied = 0
@@ -208,12 +208,12 @@ async def answers_of(
                 if rest is None:
                     # Read the next block while this one is learned.
                     upcoming = asyncio.ensure_future(anext(blocks, None))
-                played = as_told(RoundsPlayed, (await asked)[0])
+                played = as_result(RoundsPlayed, (await asked)[0])
                 if played.is_duplicate:
                     bill.waive(len(block.y))
             rest = block.after(played.rounds)
             applied += played.rounds
-            yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
+            yield to_json(encode(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:
         found = _in_lines(error, applied, block)
         if not applied:

@@ -19,7 +19,7 @@ from okl.errors import Overloaded, ServiceError, passes, stopping
 from ..keys import caller
 from ..replica.tickets import Sender
 from ..rounds import Rounds
-from ..session.requests import Told
+from ..session.requests import Result
 from .messages import Message, Read, asked_of
 from .problems import document_for, unexpected_document
 from .round_schemas import StepBody
@@ -29,8 +29,8 @@ MOST_MESSAGES: Final = 256
 
 MOST_BYTES: Final = 4 << 20
 
-Future = asyncio.Future[list[Told | ServiceError]]
-Tell = Callable[[list[Told | ServiceError]], Any]
+Future = asyncio.Future[list[Result | ServiceError]]
+Encode = Callable[[list[Result | ServiceError]], Any]
 Join = Callable[[Sequence[bytes]], bytes]
 
 
@@ -46,7 +46,7 @@ class _Begun(NamedTuple):
     """A message in flight, or refused at once; `id` is the id that it names."""
 
     future: Future | ServiceError
-    tell: Tell
+    encode: Encode
     id: str | None
 
 
@@ -113,7 +113,7 @@ class Conversations:
         self._open.add(reader)
         try:
             while not talk.is_over and (group := await talk.groups.get()) is not None:
-                yield group.join([to_json(await talk.told(one), inf_nan_mode="null") for one in group.begun])
+                yield group.join([to_json(await talk.answer(one), inf_nan_mode="null") for one in group.begun])
                 talk.free(group)
         finally:
             self._open.discard(reader)
@@ -183,7 +183,7 @@ class _Conversation:
             return _refused(error, id)
         if isinstance(message, ServiceError):
             return _refused(message, id)
-        parts, tell = asked_of(message, self._rounds, self._scope)
+        parts, encode = asked_of(message, self._rounds, self._scope)
         while True:
             try:
                 future = self._rounds.begin(self._session, parts, self._sender)
@@ -195,13 +195,13 @@ class _Conversation:
                     return _refused(error, id)
                 await asyncio.wait([latest])
             else:
-                return _Begun(future, tell, id)
+                return _Begun(future, encode, id)
 
-    async def told(self, one: _Begun) -> Any:
+    async def answer(self, one: _Begun) -> Any:
         try:
             if isinstance(one.future, ServiceError):
                 raise one.future
-            return one.tell(await one.future)
+            return one.encode(await one.future)
         except ServiceError as error:
             self.is_over |= passes(error)
             document = document_for(error, self._scope)
@@ -223,7 +223,7 @@ def id_of(message: Message) -> str | None:
 
 
 def _refused(error: ServiceError, id: str | None) -> _Begun:
-    return _Begun(error, lambda told: told, id)
+    return _Begun(error, lambda results: results, id)
 
 
 def _look_away(begun: Sequence[_Begun]) -> None:

@@ -40,7 +40,7 @@ COOKIE: Final = "okl_key"
 SIGN_IN: Final = "/signin"
 _NO_ORIGINS: Final = frozenset[str]()
 
-Tell = Callable[[ServiceError, Scope], Awaitable[Response]]
+ErrorPage = Callable[[ServiceError, Scope], Awaitable[Response]]
 
 
 @final
@@ -50,7 +50,9 @@ class Doorman:
     `page` renders an error for a browser, in place of a problem document.
     """
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None, page: Tell | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None, page: ErrorPage | None = None
+    ) -> None:
         self._app = app
         self._page = page
         self._keyring = keyring

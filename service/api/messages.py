@@ -11,7 +11,7 @@ from starlette.types import Scope
 from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
 
 from ..rounds import Rounds
-from ..session.requests import Part, Predicted, Stepped, Told, Updated, as_told, halves
+from ..session.requests import Part, Predicted, Result, Stepped, Updated, as_result, halves
 from . import wire
 from .lines import as_array
 from .problems import validation_problem
@@ -98,7 +98,7 @@ def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
 
 def asked_of(
     message: Message, rounds: Rounds, scope: Scope
-) -> tuple[Sequence[Part], Callable[[list[Told | ServiceError]], Any]]:
+) -> tuple[Sequence[Part], Callable[[list[Result | ServiceError]], Any]]:
     """The parts that the message asks of its session, and a function that encodes the session's answers.
 
     The function raises the ServiceError with which the session refused a part.
@@ -106,9 +106,11 @@ def asked_of(
     match message:
         case PredictBody():
             question = rounds.question(message.x, message.id, message.wait)
-            return [question], lambda told: wire.prediction(as_told(Predicted, told[0]))
+            return [question], lambda results: wire.prediction(as_result(Predicted, results[0]))
         case UpdateBody():
-            return [wire.report_of(message, message.id)], lambda told: wire.update(as_told(Updated, told[0]))
+            return [wire.report_of(message, message.id)], lambda results: wire.update(as_result(Updated, results[0]))
         case StepBody(update=update, predict=predict):
             question = rounds.question(predict.x, predict.id, predict.wait)
-            return halves(wire.report_of(update, update.id), question), lambda told: wire.step(Stepped.of(told), scope)
+            return halves(wire.report_of(update, update.id), question), lambda results: wire.step(
+                Stepped.of(results), scope
+            )

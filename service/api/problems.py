@@ -225,11 +225,11 @@ def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel
     return kind(_listed(wrong), errors=wrong[:MAX_ERRORS])
 
 
-def not_json(said: str, what: str = "body") -> ServiceError:
-    """The service's error for a body that the JSON parser could not read; `said` is the parser's message."""
-    if said.startswith(_TOO_LONG_A_NUMBER):
-        return invalid("", said.replace(_TOO_LONG_A_NUMBER, "has a number too large for a double", 1), NotFinite)
-    return MalformedBody(f"The {what} is not JSON: {said}.")
+def not_json(reason: str, what: str = "body") -> ServiceError:
+    """The service's error for a body that the JSON parser could not read; `reason` is the parser's message."""
+    if reason.startswith(_TOO_LONG_A_NUMBER):
+        return invalid("", reason.replace(_TOO_LONG_A_NUMBER, "has a number too large for a double", 1), NotFinite)
+    return MalformedBody(f"The {what} is not JSON: {reason}.")
 
 
 _TOO_LONG_A_NUMBER = "number out of range"

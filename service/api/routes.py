@@ -209,7 +209,7 @@ async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether,
     names = [one.session for one in body.steps]
     check_names(names, most, "steps")
     calls = [of_part(_stepped(rounds, one.session, one), {"": f"/steps/{i}"}) for i, one in enumerate(body.steps)]
-    return reply({"steps": await of_each(names, calls, lambda told: wire.step(told, request.scope), request.scope)})
+    return reply({"steps": await of_each(names, calls, lambda result: wire.step(result, request.scope), request.scope)})
 
 
 @hot.post(

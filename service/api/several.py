@@ -133,7 +133,7 @@ async def of_part(call: Awaitable[T], moved: Mapping[str, str]) -> T:
 
 
 async def of_each(
-    names: Sequence[str], calls: Sequence[Awaitable[T]], tell: Callable[[T], Json], scope: Scope
+    names: Sequence[str], calls: Sequence[Awaitable[T]], encode: Callable[[T], Json], scope: Scope
 ) -> list[Json]:
     """The answers of all sessions, which are asked concurrently. A session's error takes the place of its answer."""
     answers: list[Json] = []
@@ -148,7 +148,7 @@ async def of_each(
         elif isinstance(result, BaseException):
             raise result
         else:
-            answers.append(tell(result))
+            answers.append(encode(result))
     return answers
 
 

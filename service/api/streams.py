@@ -191,10 +191,10 @@ async def play_lines(
     answers: Literal["all", "totals"] = "all",
 ) -> Response:
     """One round per line, `{"x": ..., "y": ...}` and perhaps `weight`, in blocks; `totals` leaves out the forecasts."""
-    tell = wire.rounds if answers == "all" else wire.totals
+    encode = wire.rounds if answers == "all" else wire.totals
     with conversations.room():
         blocks = blocks_of(request.receive, request.scope[LIMITS], min(block, settings.max_batch))
-        block_answers = answers_of(rounds, session, blocks, key, if_tip, tell, request.scope)
+        block_answers = answers_of(rounds, session, blocks, key, if_tip, encode, request.scope)
         first = await anext(block_answers, None)
     if first is None:
         raise invalid("", "must have one line per round")

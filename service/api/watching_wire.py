@@ -113,8 +113,9 @@ def waiting(name: str, found: WaitingList) -> Json:
     }
 
 
-def many_predictions(name: str, told: Sequence[Predicted | ServiceError], scope: Scope) -> Json:
+def many_predictions(name: str, results: Sequence[Predicted | ServiceError], scope: Scope) -> Json:
     answers = [
-        {"refused": document_for(one, scope)} if isinstance(one, ServiceError) else wire.prediction(one) for one in told
+        {"refused": document_for(one, scope)} if isinstance(one, ServiceError) else wire.prediction(one)
+        for one in results
     ]
     return {"session": name, "predictions": answers}

@@ -73,12 +73,12 @@ def batch_of(body: RoundsBody, id: str | None, if_tip: IfTip) -> Batch:
     return Batch(body.x, body.y, id, if_tip, weight=weights_of(body.weight))
 
 
-def prediction(told: Predicted) -> Json:
-    answer = told.answer
+def prediction(result: Predicted) -> Json:
+    answer = result.answer
     given = {
-        "session": told.session,
-        "id": told.id,
-        "t": told.t,
+        "session": result.session,
+        "id": result.id,
+        "t": result.t,
         "score": answer.score,
         "label": answer.label,
         "probability": answer.probability,
@@ -91,46 +91,46 @@ def prediction(told: Predicted) -> Json:
     return _without_none(given)
 
 
-def update(told: Updated) -> Json:
+def update(result: Updated) -> Json:
     given = {
-        "session": told.session,
-        "id": told.id,
-        "t": told.t,
-        "loss": told.loss,
-        "mistake": told.mistake,
-        "error": told.error,
-        "duplicate": told.is_duplicate,
+        "session": result.session,
+        "id": result.id,
+        "t": result.t,
+        "loss": result.loss,
+        "mistake": result.mistake,
+        "error": result.error,
+        "duplicate": result.is_duplicate,
     }
     return _without_none(given)
 
 
-def step(told: Stepped, scope: Scope) -> Json:
-    given = {"update": update(told.update)}
-    if told.predict is not None:
-        given["predict"] = prediction(told.predict)
-    if told.refusal is not None:
-        given["refused"] = document_for(told.refusal, scope)
+def step(result: Stepped, scope: Scope) -> Json:
+    given = {"update": update(result.update)}
+    if result.predict is not None:
+        given["predict"] = prediction(result.predict)
+    if result.refusal is not None:
+        given["refused"] = document_for(result.refusal, scope)
     return given
 
 
-def totals(told: RoundsPlayed) -> Json:
+def totals(result: RoundsPlayed) -> Json:
     """The answer to many rounds, without their forecasts."""
     given = {
-        "session": told.session,
-        "id": told.id,
-        "t": told.t,
-        "rounds": told.rounds,
-        "loss": told.loss,
-        "mistakes": told.mistakes,
-        "duplicate": told.is_duplicate,
+        "session": result.session,
+        "id": result.id,
+        "t": result.t,
+        "rounds": result.rounds,
+        "loss": result.loss,
+        "mistakes": result.mistakes,
+        "duplicate": result.is_duplicate,
     }
     return _without_none(given)
 
 
-def rounds(told: RoundsPlayed) -> Json:
-    answer = totals(told)
+def rounds(result: RoundsPlayed) -> Json:
+    answer = totals(result)
     is_duplicate = answer.pop("duplicate")
-    return answer | told.columns.told() | {"duplicate": is_duplicate}
+    return answer | result.columns.as_lists() | {"duplicate": is_duplicate}
 
 
 def _without_none(given: Json) -> Json:
@@ -191,29 +191,29 @@ def session(found: Inspected) -> Json:
 
 def _fields(preparation: Preparation) -> list[Json]:
     """The columns that each field of the inputs is mapped to."""
-    told, start, fields = [], 0, preparation.fields
+    columns, start, fields = [], 0, preparation.fields
     for one in fields.fields:
-        told.append(_field(one, start, fields, preparation))
+        columns.append(_field(one, start, fields, preparation))
         start += one.width
     spare = fields.width - fields.spare
-    for (name, category), place in preparation.extension.told().items():
-        told.append({"name": name, "type": "number" if category is None else "category", "columns": [spare + place]})
+    for (name, category), place in preparation.extension.columns().items():
+        columns.append({"name": name, "type": "number" if category is None else "category", "columns": [spare + place]})
         if category is not None:
-            told[-1]["categories"] = [category]
-    return told
+            columns[-1]["categories"] = [category]
+    return columns
 
 
 def _field(one: Field, start: int, fields: Fields, preparation: Preparation) -> Json:
     own = range(fields.own, fields.own + fields.hashed) if one.kind == "text" else range(start, start + one.width)
-    told: Json = {"name": one.name, "type": one.kind, "columns": list(own)}
+    document: Json = {"name": one.name, "type": one.kind, "columns": list(own)}
     if one.kind == "category":
-        return told | {"categories": one.categories, "has_others": one.is_open}
+        return document | {"categories": one.categories, "has_others": one.is_open}
     if one.kind == "number":
-        told |= {"missing_as": one.centre, "tells_missing": one.has_indicator}
+        document |= {"missing_as": one.centre, "tells_missing": one.has_indicator}
         if preparation.scaling is not None:
             low, span = preparation.scaling.low.item(start), preparation.scaling.span.item(start)
-            told |= {"low": low, "high": low + span}
-    return told
+            document |= {"low": low, "high": low + span}
+    return document
 
 
 def _schema(schema: tuple[tuple[str, Declared], ...] | None) -> Json | None:

@@ -14,7 +14,7 @@ from okl.errors import InvalidSnapshot, StateCorrupt
 
 from ..session.codec import decode_entry, decode_waiting
 from ..session.definition import Definition
-from ..session.idempotency import is_progress, told_first
+from ..session.idempotency import first_result, is_progress
 from ..session.limits import SessionLimits
 from ..session.record import decode_record
 from ..session.session import Session
@@ -64,7 +64,7 @@ class Examination:
                     with _named(f"The answer that is remembered under {id!r}"):
                         applied = Applied(id, answer)
                         if not is_progress(self._now.identity, applied):
-                            told_first(self._now.name, self._now.identity, applied)
+                            first_result(self._now.name, self._now.identity, applied)
             case Kept(checkpoint, state):
                 with _named(f"Checkpoint {checkpoint.name!r}"):
                     state_in(self._now.name, state, self._limits)

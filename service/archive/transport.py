@@ -31,7 +31,7 @@ class Carried(NamedTuple):
     trouble: str | None = None
 
 
-Tell = Callable[[Carried], None]
+OnCarried = Callable[[Carried], None]
 
 
 async def names_in(store: Store) -> list[str]:
@@ -39,7 +39,7 @@ async def names_in(store: Store) -> list[str]:
     return [head.name async for head in heads_of(store, LISTED) if not head.seal]
 
 
-async def export(store: Store, names: Sequence[str], path: Path, tell: Tell, *, missing_ok: bool = False) -> None:
+async def export(store: Store, names: Sequence[str], path: Path, tell: OnCarried, *, missing_ok: bool = False) -> None:
     """Write sessions to a file, each a consistent copy. Sessions that an interrupted call has completed stay as they are.
 
     A session is sealed while it is read. One that cannot be read is left out; if all are, no file is written. Raises
@@ -115,7 +115,7 @@ async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried
     return Carried(name, round)
 
 
-async def import_file(store: Store, path: Path, tell: Tell, examine: Examine, *, only: Sequence[str] = ()) -> None:
+async def import_file(store: Store, path: Path, tell: OnCarried, examine: Examine, *, only: Sequence[str] = ()) -> None:
     """Add the sessions of a file to a store. A session that the store has at that round or a later one is left as it is.
 
     Each is read twice, so that all of it is examined before anything is written. Raises DamagedArchive; sessions before the

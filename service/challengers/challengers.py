@@ -103,8 +103,8 @@ class Challengers:
         session.following.tip = tip
         async with self._adding:
             if len(await challengers_of(self._store, champion)) >= self._most:
-                told = f"Session {champion!r} has {self._most} challengers; detach one first."
-                raise LimitReached(told, session=champion)
+                detail = f"Session {champion!r} has {self._most} challengers; detach one first."
+                raise LimitReached(detail, session=champion)
             await self._sessions.add(session)
         head = await self._store.head(champion)
         if isinstance(head, Gone) or head.seal:
@@ -214,7 +214,7 @@ class Challengers:
                 missed=following.missed,
                 skipped=following.skipped,
                 is_classifier=session.task is not None and session.task.truths.is_classifier,
-                outcome=None if following.duel is None else following.duel.told(),
+                outcome=None if following.duel is None else following.duel.outcome(),
                 created_at=own.created_at,
                 trouble=self._followers.trouble(champion, name),
             )

@@ -60,7 +60,7 @@ def lesson_of(entry: Entry, task: Task) -> Lesson:
     if isinstance(decoded, RoundEntry):
         issued = Issued(decoded.issued, decoded.label, decoded.sure)
         errors = [_error(task, issued, decoded.y)]
-        is_late = decoded.said is not None
+        is_late = decoded.trivial is not None
         y = [task.truths.from_truth(decoded.y)]
         weight = weights_of([decoded.weight])
         return Lesson(entry.tip, entry.id, [decoded.x], y, errors, weight, is_late, at, waited_s)
@@ -113,8 +113,8 @@ def challenger_of(champion: Session, name: str, learner: LearnerSpec | None) -> 
     definition, task = replace(champion.definition, name=name, learner=learner, reservoir=False), champion.task
     own = made_of(definition).task
     if task is not None and own is not None and task.truths.is_classifier != own.truths.is_classifier:
-        told = "numbers" if own.truths.is_classifier else "labels"
-        raise invalid("/learner", f"is for other truths; those of this session are {told}")
+        detail = "numbers" if own.truths.is_classifier else "labels"
+        raise invalid("/learner", f"is for other truths; those of this session are {detail}")
     if learner is None or definition.labels is not None or not (task is None or task.is_open):
         return definition
     if task is None:

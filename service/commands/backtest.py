@@ -161,9 +161,9 @@ def table_of_backtest(found: Backtested) -> Table:
     cells_of_session += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
     table.add_row(*(Text(cell) for cell in cells_of_session), style="bold")
     for one in found.contestants:
-        *cells, told = cells_of(one)
+        *cells, refusal = cells_of(one)
         beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")
-        table.add_row(*(Text(cell) for cell in (*cells, short(told, MOST_LETTERS), beside)))
+        table.add_row(*(Text(cell) for cell in (*cells, short(refusal, MOST_LETTERS), beside)))
     return table
 
 

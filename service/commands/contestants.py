@@ -243,7 +243,7 @@ class Contestant:
     def outcome(self) -> Outcome | None:
         """The outcome of the duel with the session whose journal it follows."""
         following = None if self._session is None else self._session.following
-        return None if following is None or following.duel is None else following.duel.told()
+        return None if following is None or following.duel is None else following.duel.outcome()
 
     @property
     def stored(self) -> int:

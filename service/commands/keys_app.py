@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .outcome import REFUSED, told_in_a_line
+from .outcome import REFUSED, errors_in_a_line
 
 keys_app = typer.Typer(help="Create, list and revoke API keys, directly in the store.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def create_key(
     """Create a key. It is printed once, on standard output, and cannot be shown again."""
     from . import keys
 
-    with told_in_a_line():
+    with errors_in_a_line():
         key, text = keys.create(_store(store), name, scope, prefix=prefix, expires=expires, rate=rate)
     typer.echo(
         f"{key.id}: {key.scope.word}, sessions {prefix}*; save the key below, it cannot be shown again.", err=True
@@ -47,7 +47,7 @@ def list_keys(store: StoreOption = None) -> None:
 
     from . import keys
 
-    with told_in_a_line():
+    with errors_in_a_line():
         found = keys.all_keys(_store(store))
     table = Table(*("id", "name", "scope", "prefix", "rate", "made (UTC)", "expires (UTC)"))
     for key in found:
@@ -62,7 +62,7 @@ def revoke_key(
     """Revoke a key: within two seconds no worker accepts it any more."""
     from . import keys
 
-    with told_in_a_line():
+    with errors_in_a_line():
         existed = keys.revoke(_store(store), id)
     if not existed:
         typer.echo("There is no such key.", err=True)

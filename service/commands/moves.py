@@ -11,7 +11,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError
 
-from .outcome import told_in_a_line
+from .outcome import errors_in_a_line
 from .stores import check_kept, check_there
 from .terminal import console
 
@@ -37,7 +37,7 @@ def add_to(app: typer.Typer) -> None:
         store: StoreOption = None,
     ) -> None:
         """Write complete sessions to a file; run it again after an interruption to resume."""
-        with told_in_a_line():
+        with errors_in_a_line():
             _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
     @app.command("import")
@@ -66,7 +66,7 @@ def add_to(app: typer.Typer) -> None:
                 typer.echo(f"{name}: not in {file}", err=True)
             return bool(missing) + sum(one.trouble is not None for one in found)
 
-        with told_in_a_line():
+        with errors_in_a_line():
             _run(None, imported, _url(store))
 
     @app.command("move")
@@ -77,7 +77,7 @@ def add_to(app: typer.Typer) -> None:
         tell: Annotated[str, typer.Option(help="Url of the service there, told to clients that still ask here.")] = "",
     ) -> None:
         """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
-        with told_in_a_line():
+        with errors_in_a_line():
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
             _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)
@@ -112,7 +112,7 @@ def add_past_to(app: typer.Typer) -> None:
                     return 0
                 await asyncio.sleep(every)
 
-        with told_in_a_line():
+        with errors_in_a_line():
             _run(_url(store), archived)
 
     @app.command("backtest")
@@ -130,7 +130,7 @@ def add_past_to(app: typer.Typer) -> None:
         """Play a session's journal through other learners, in this process; the session is not changed."""
         from . import backtest
 
-        with told_in_a_line():
+        with errors_in_a_line():
             check_there(_url(store))
             found = backtest.backtest(console(), _url(store), session, learner or [], archive)
             console().print(backtest.table_of_backtest(found))

@@ -16,7 +16,7 @@ REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 
 
 @contextmanager
-def told_in_a_line() -> Iterator[None]:
+def errors_in_a_line() -> Iterator[None]:
     """Report expected errors as one line, without a traceback. Signals are handled from here on, so import before."""
     heed_signals()
     try:

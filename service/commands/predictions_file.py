@@ -58,9 +58,9 @@ class PredictionsFile:
         if row < self.next_row:
             return
         assert self._file is not None
-        told = answer.get("value", answer.get("label"))
+        forecast = answer.get("value", answer.get("label"))
         probability = answer.get("probability", max(answer.get("probabilities") or [0.0]) or None)
-        cells = (row, truth, told, probability, answer.get("low"), answer.get("high"))
+        cells = (row, truth, forecast, probability, answer.get("low"), answer.get("high"))
         csv.writer(self._file, lineterminator="\n").writerow([_text(cell) for cell in cells])
         self._file.flush()
         self.next_row = row + 1

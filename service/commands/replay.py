@@ -55,7 +55,7 @@ class Scored:
         self.is_of_numbers = "value" in answer
         self.rows += 1
 
-    def told(self, warmup: int) -> str:
+    def text(self, warmup: int) -> str:
         """The score as text."""
         if not self.rows:
             return f"no row after the first {warmup:,} was sent in this run"
@@ -154,8 +154,8 @@ class _Sender:
                 self._check(out, done)
                 if out.next_row < done and done > self.way.warmup:
                     first = max(out.next_row, self.way.warmup)
-                    told = f"rows {first:,} to {done - 1:,} were learned before, and are not in it"
-                    self.console.print(f"{out.path}: {told}", highlight=False, markup=False)
+                    detail = f"rows {first:,} to {done - 1:,} were learned before, and are not in it"
+                    self.console.print(f"{out.path}: {detail}", highlight=False, markup=False)
             for row in rows:
                 oldest = waiting.popleft() if len(waiting) > self.way.delay else None
                 answer = self._ask(oldest, row)

@@ -115,16 +115,16 @@ def watch(client: Client, console: Console, name: str, *, once: bool) -> None:
     else:
         shown = ""
         for look in looks(client, name):
-            if (told := line(look)) != shown:
-                shown = told
-                console.print(Text(told), soft_wrap=True)
+            if (text := line(look)) != shown:
+                shown = text
+                console.print(Text(text), soft_wrap=True)
 
 
 def _now(client: Client, name: str) -> Glance:
     """The current view, with the rate of the first event if events are available."""
     rate = None
     with suppress(Overloaded), closing(client.events(name)) as events:
-        rate = next((told["rate"] for _, told in events), None)
+        rate = next((event["rate"] for _, event in events), None)
     return Glance.at(client, name, rate)
 
 
@@ -141,9 +141,9 @@ def looks(client: Client, name: str) -> Iterator[Glance]:
                 yield Glance.at(client, name)
                 give_up = math.inf
                 continue
-            for id, told in client.events(name, last_id):
+            for id, event in client.events(name, last_id):
                 give_up, last_id = math.inf, id
-                yield Glance.at(client, name, told["rate"])
+                yield Glance.at(client, name, event["rate"])
             # The events ended: the session was deleted, or the worker is stopping.
             client.inspect(name)
         except Overloaded:

@@ -110,14 +110,14 @@ class Story:
             TextColumn("{task.description:<20}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[progress]}"),
             console=self.console,
         )
         with progress:
-            task = progress.add_task(name, total=len(played), told="")
+            task = progress.add_task(name, total=len(played), progress="")
 
             def look(account: Account) -> None:
-                progress.update(task, completed=account.done, told=f"{account.acknowledged:,} acknowledged")
+                progress.update(task, completed=account.done, progress=f"{account.acknowledged:,} acknowledged")
                 if self.is_chaos and not killed and account.done > len(played) // 2:
                     killed.extend(worker_pids(server.pid)[:1])
                     os.kill(killed[0], signal.SIGKILL)

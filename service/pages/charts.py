@@ -139,9 +139,9 @@ def spread(length: int) -> list[int]:
     return [length - 1 - i * length // rows for i in range(rows)]
 
 
-def in_page(told: Any) -> str:
+def in_page(data: Any) -> str:
     """JSON without characters that could end the element that contains it."""
-    text = json.dumps(told, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 

@@ -63,11 +63,11 @@ def _environment() -> Environment:
     return environment
 
 
-async def page(request: Request, template: str, status: int = 200, **told: Any) -> Response:
+async def page(request: Request, template: str, status: int = 200, **context: Any) -> Response:
     """Render a template in a thread, so that rounds of sessions do not wait for a long list."""
-    told |= _rights()
+    context |= _rights()
     takes_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
-    body, is_gzipped = await asyncio.to_thread(_rendered, template, takes_gzip, told)
+    body, is_gzipped = await asyncio.to_thread(_rendered, template, takes_gzip, context)
     headers = dict(HEADERS) | ({"Content-Encoding": "gzip"} if is_gzipped else {})
     return Response(body, status, headers, media_type="text/html")
 
@@ -84,8 +84,8 @@ def _rights() -> dict[str, bool | str]:
     }
 
 
-def _rendered(template: str, takes_gzip: bool, told: Mapping[str, Any]) -> tuple[bytes, bool]:
-    text = _environment().get_template(template).render(told, assets=f"/static/{version()}")
+def _rendered(template: str, takes_gzip: bool, context: Mapping[str, Any]) -> tuple[bytes, bool]:
+    text = _environment().get_template(template).render(context, assets=f"/static/{version()}")
     body = text.encode("utf-8", errors="replace")
     if not takes_gzip or len(body) < GZIP_FROM_BYTES:
         return body, False

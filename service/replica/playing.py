@@ -9,7 +9,7 @@ from okl.errors import ServiceError
 from okl_core.errors import OklError
 
 from ..session.refusals import refusal
-from ..session.turn import Tell, Turn, Unasked
+from ..session.turn import ResultOf, Turn, Unasked
 from .replay import failed
 from .replica import Replica
 from .scheduling import THREAD_FROM_S, Scheduler
@@ -31,18 +31,18 @@ async def play_turn(
                 turn.learn()
             except OklError as error:
                 return played[-1][0], refusal(error, replica.name) or error
-            tells: list[Tell] = []
+            results_of: list[ResultOf] = []
             try:
                 for part in ticket.parts:
-                    tells.append(turn.play(part, replica.size))
+                    results_of.append(turn.play(part, replica.size))
             except Unasked:
                 return None
             except (ServiceError, OklError) as error:
-                if tells or (ticket.is_alone and turn.has_learned) or not isinstance(error, ServiceError):
+                if results_of or (ticket.is_alone and turn.has_learned) or not isinstance(error, ServiceError):
                     return ticket, error
                 played.append((ticket, error))
             else:
-                played.append((ticket, tells))
+                played.append((ticket, results_of))
         return None
 
     def done() -> int:

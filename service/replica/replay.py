@@ -38,8 +38,8 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, cou
     replica.journal.see(head)
     await _replay(replica, session, reading.entries, scheduler)
     if session.t != head.tip.round:
-        told = f"The snapshot and journal of {head.name!r} lead to round {session.t}, not {head.tip.round}."
-        raise StateCorrupt(told, session=head.name)
+        detail = f"The snapshot and journal of {head.name!r} lead to round {session.t}, not {head.tip.round}."
+        raise StateCorrupt(detail, session=head.name)
     replica.session, replica.position = session, Position(position.identity, head.tip)
     replica.measure(session)
     replica.store_waiting, replica.never_came = head.waiting, head.never_came

@@ -9,9 +9,9 @@ from typing import Any, final
 from okl.errors import Overloaded, ServiceError, passes
 
 from ..session.codec import WaitingEntry
-from ..session.requests import Batch, Follow, Part, Question, RoundsPlayed, Told, Updated
+from ..session.requests import Batch, Follow, Part, Question, Result, RoundsPlayed, Updated
 from ..session.session import Session
-from ..session.turn import Outcome, Position, Tell
+from ..session.turn import Outcome, Position, ResultOf
 from ..store.base import Applied, Head, Waiting
 from .replica import Replica
 
@@ -28,7 +28,7 @@ class Sender:
 
     def __init__(self) -> None:
         self.refused: Exception | None = None
-        self.latest: asyncio.Future[list[Told | ServiceError]] | None = None
+        self.latest: asyncio.Future[list[Result | ServiceError]] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -61,7 +61,7 @@ class Ticket:
         self,
         parts: Sequence[Part],
         deadline: float,
-        answer: asyncio.Future[list[Told | ServiceError]],
+        answer: asyncio.Future[list[Result | ServiceError]],
         sender: Sender | None = None,
     ) -> None:
         self.sender = sender
@@ -114,7 +114,7 @@ class SessionCall:
             self.answer.set_exception(error)
 
 
-TicketAnswers = list[tuple[Ticket, list[Tell] | ServiceError]]
+TicketAnswers = list[tuple[Ticket, list[ResultOf] | ServiceError]]
 """The requests of a turn, each with the answers to its parts, or the error that refuses it."""
 
 
@@ -143,23 +143,23 @@ def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, Waitin
     return known
 
 
-def tell(ticket: Ticket, tells: list[Tell] | ServiceError, outcomes: Mapping[str, Outcome]) -> bool:
+def answer_ticket(ticket: Ticket, results_of: list[ResultOf] | ServiceError, outcomes: Mapping[str, Outcome]) -> bool:
     """Answer a ticket whose turn is durable, given the outcomes of the turn's holds. Return whether it was a duplicate."""
     if ticket.answer.done():
         return False
-    if isinstance(tells, ServiceError):
-        ticket.refuse(tells)
+    if isinstance(results_of, ServiceError):
+        ticket.refuse(results_of)
         return False
-    answers: list[Told | ServiceError] = []
-    for answer_of in tells:
+    results: list[Result | ServiceError] = []
+    for result_of in results_of:
         try:
-            answers.append(answer_of(outcomes))
+            results.append(result_of(outcomes))
         except ServiceError as error:
-            answers.append(error)
+            results.append(error)
         except Exception as error:
             # The turn is durable: what is wrong with this answer must not cost the others theirs.
             ticket.refuse(error)
             return False
-    ticket.answer.set_result(answers)
-    first = answers[0]
+    ticket.answer.set_result(results)
+    first = results[0]
     return isinstance(first, Updated | RoundsPlayed) and first.is_duplicate

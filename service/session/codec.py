@@ -6,18 +6,18 @@ arithmetic that computed them. `discovery` is JSON that later rounds rely on: a 
 warm-up found.
 
     round    u8 version, u8 kind = 0, u32 arithmetic, moment, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
-             f64 threshold, u32 lag, bytes said, bytes choices, bytes discovery, bytes x, lags
+             f64 threshold, u32 lag, bytes trivial, bytes choices, bytes discovery, bytes x, lags
     block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values,
              f64[m] scores, f64[m] thresholds, inputs
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
     classes  as block with kind = 5, and u32[n] labels and f64[n] given before the inputs
     weighted as block or classes with 16 added to the kind, and f64[n] weights right before the inputs
     followed u8 version, u8 kind = 3, bytes note, then one of those above
-    waiting  u8 version, u64 t, f64 at, f64[4] said, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
+    waiting  u8 version, u64 t, f64 at, f64[4] trivial, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
              u32 lags, u32 classes (2^32 - 1: none known yet), bytes x, lags, probabilities, seal
     answer   JSON, seal
 
-A `moment` is encoded as in `service.session.moment`; `at` is a time on the same clock. `said` holds the two trivial
+A `moment` is encoded as in `service.session.moment`; `at` is a time on the same clock. `trivial` holds the two trivial
 forecasters' values and probabilities (NaN: none) at the time of the prediction; a round leaves it empty if they have not
 changed since.
 
@@ -73,7 +73,7 @@ _COUNTS = struct.Struct("<II")
 _NOTE = struct.Struct("<BBI")
 
 
-Said = tuple[PlainForecast, PlainForecast]
+Trivial = tuple[PlainForecast, PlainForecast]
 """The forecasts of the two trivial forecasters."""
 
 
@@ -96,7 +96,7 @@ class RoundEntry(NamedTuple):
     weight: float = 1.0
     promise: Promise | None = None
     sure: float = math.nan
-    said: Said | None = None
+    trivial: Trivial | None = None
     moment: Moment = NO_MOMENT
 
 
@@ -139,7 +139,7 @@ class BlockEntry:
 
 
 class WaitingEntry(NamedTuple):
-    """A prediction made at round `t`, at time `at`; `said` are the trivial forecasters' forecasts then."""
+    """A prediction made at round `t`, at time `at`; `trivial` are the trivial forecasters' forecasts then."""
 
     t: int
     forecast: Forecast
@@ -147,7 +147,7 @@ class WaitingEntry(NamedTuple):
     lags: F64 | None = None
     threshold: float | None = None
     at: float = 0.0
-    said: Said | None = None
+    trivial: Trivial | None = None
 
 
 _NOTHING = PlainForecast(math.nan)
@@ -161,7 +161,7 @@ def encode_round(entry: RoundEntry) -> bytes:
             entry.moment.packed(),
             _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value, entry.weight, *(entry.promise or NO_PROMISE)),
             b"" if entry.label is None else _CLASS_TOLD.pack(entry.label, entry.sure),
-            _sized(b"" if entry.said is None else _PLAIN.pack(*_flat(entry.said))),
+            _sized(b"" if entry.trivial is None else _PLAIN.pack(*_flat(entry.trivial))),
             _sized(entry.choices),
             _sized(entry.discovery),
             _sized(to_bytes(entry.x)),
@@ -247,20 +247,20 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         moment, start = unpack_moment(blob, _HEAD.size), _HEAD.size + MOMENT_BYTES
         if kind in _BLOCKS:
             return _decode_block(blob, start, kind, arithmetic, moment)
-        y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, start)
-        promise = None if math.isnan(told[0]) else Promise(*told)
+        y, issued, value, weight, *promised = _ROUND_NUMBERS.unpack_from(blob, start)
+        promise = None if math.isnan(promised[0]) else Promise(*promised)
         end, label, sure = start + _ROUND_NUMBERS.size, None, math.nan
         if kind == _CLASS:
             label, sure = _CLASS_TOLD.unpack_from(blob, end)
             end += _CLASS_TOLD.size
-        trivial, end = _unsized(blob, end)
-        said = _said(*_PLAIN.unpack(trivial)) if trivial else None
+        plain, end = _unsized(blob, end)
+        trivial = _trivial(*_PLAIN.unpack(plain)) if plain else None
         choices, end = _unsized(blob, end)
         discovery, end = _unsized(blob, end)
         x, end = _unsized(blob, end)
         lags, raw = _numbers(blob, end), from_bytes(x)
         return RoundEntry(
-            raw, y, issued, value, choices, discovery, lags, label, arithmetic, weight, promise, sure, said, moment
+            raw, y, issued, value, choices, discovery, lags, label, arithmetic, weight, promise, sure, trivial, moment
         )
     except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
@@ -283,13 +283,13 @@ def _decode_block(blob: bytes, start: int, kind: int, arithmetic: int, moment: M
     return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, classes, weight)
 
 
-def _flat(said: Said | None) -> tuple[float, float, float, float]:
+def _flat(trivial: Trivial | None) -> tuple[float, float, float, float]:
     """Return values and probabilities in stored order, NaN for what is missing."""
-    (a, p), (b, q) = said or (_NOTHING, _NOTHING)
+    (a, p), (b, q) = trivial or (_NOTHING, _NOTHING)
     return a, math.nan if p is None else p, b, math.nan if q is None else q
 
 
-def _said(a: float, p: float, b: float, q: float) -> Said | None:
+def _trivial(a: float, p: float, b: float, q: float) -> Trivial | None:
     if math.isnan(a):
         return None
     return PlainForecast(a, None if math.isnan(p) else p), PlainForecast(b, None if math.isnan(q) else q)
@@ -304,7 +304,7 @@ def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
     body = b"".join(
         (
             _WAITING.pack(
-                VERSION, entry.t, entry.at, *_flat(entry.said), forecast.value, probability, threshold, lags, classes
+                VERSION, entry.t, entry.at, *_flat(entry.trivial), forecast.value, probability, threshold, lags, classes
             ),
             _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
@@ -318,7 +318,7 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
     """Decode the prediction that waits under this id. Raises StateCorrupt for damaged bytes, or bytes of another format."""
     body = _unsealed(identity, id, blob)
     try:
-        version, t, at, *said, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
+        version, t, at, *trivial, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
         if version != VERSION:
             raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
         x, end = _unsized(body, _WAITING.size)
@@ -330,7 +330,7 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
     probabilities = tuple(numbers[k:].tolist()) if classes else None
     forecast = Forecast(value, None if math.isnan(probability) else probability, probabilities)
     lags = numbers[:k] if k else None
-    return WaitingEntry(t, forecast, raw, lags, None if math.isnan(threshold) else threshold, at, _said(*said))
+    return WaitingEntry(t, forecast, raw, lags, None if math.isnan(threshold) else threshold, at, _trivial(*trivial))
 
 
 def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:

@@ -149,5 +149,7 @@ def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) 
 def check_promises(task: Task) -> None:
     """Raises InvalidInput for a classifier that gives no probabilities, which prediction sets need."""
     if task.truths.is_classifier and not task.player.gives_probabilities(task.player_config):
-        told = f"{task.spec.kind} gives no probabilities, so there are no prediction sets; leave `learner` out for them"
-        raise invalid("/interval", told)
+        detail = (
+            f"{task.spec.kind} gives no probabilities, so there are no prediction sets; leave `learner` out for them"
+        )
+        raise invalid("/interval", detail)

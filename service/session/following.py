@@ -123,9 +123,9 @@ class Following:
         return arrays, {"tip": tip, "learner": self.learner, "missed": self.missed, "skipped": self.skipped}
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, Stored], told: Mapping[str, Any]) -> Following:
+    def unpack(cls, arrays: Mapping[str, Stored], document: Mapping[str, Any]) -> Following:
         """Raises StateFormatError, KeyError, ValueError, TypeError."""
-        tip = None if told["tip"] is None else Tip(int(told["tip"][0]), bytes.fromhex(told["tip"][1]))
+        tip = None if document["tip"] is None else Tip(int(document["tip"][0]), bytes.fromhex(document["tip"][1]))
         duel = unpack(Duel, dict(arrays)) if arrays else None
-        learner = None if told["learner"] is None else int(told["learner"])
-        return cls(tip, learner, int(told["missed"]), int(told["skipped"]), duel)
+        learner = None if document["learner"] is None else int(document["learner"])
+        return cls(tip, learner, int(document["missed"]), int(document["skipped"]), duel)

@@ -32,47 +32,47 @@ def digest_of_inputs(raws: Raws) -> str:
     return digest(encode_inputs(raws))
 
 
-def _truths(said: Sequence[Scalar] | F64) -> Scalar | str:
+def _truths(truths: Sequence[Scalar] | F64) -> Scalar | str:
     """The truth in the client's terms, 1 and 1.0 being equal; a digest of several truths, or of truths and weights."""
-    if isinstance(said, np.ndarray):
-        plain: list[Scalar] = said.tolist()
+    if isinstance(truths, np.ndarray):
+        plain: list[Scalar] = truths.tolist()
     else:
-        plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in said]
+        plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in truths]
     return plain[0] if len(plain) == 1 else digest(to_json(plain))
 
 
-def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, sent: Report | Batch) -> bytes:
+def remember(identity: bytes, id: str, result: Updated | RoundsPlayed, raws: Raws, sent: Report | Batch) -> bytes:
     """Encode the answer to a round or a block: enough to repeat it, and to recognise the request."""
-    known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
-    request = {"x": digest_of_inputs(raws), "y": _truths(sent.said)}
+    known = {name: value for name, value in result._asdict().items() if value is not None and name not in _NOT_KEPT}
+    request = {"x": digest_of_inputs(raws), "y": _truths(sent.truths)}
     short = to_json(known | request)
     # A forecast takes a byte at least.
-    if isinstance(told, RoundsPlayed) and told.rounds <= REMEMBERED_BYTES:
-        document = to_json(known | told.columns.told() | request)
+    if isinstance(result, RoundsPlayed) and result.rounds <= REMEMBERED_BYTES:
+        document = to_json(known | result.columns.as_lists() | request)
         short = document if len(document) <= REMEMBERED_BYTES else short
     return encode_answer(identity, id, short)
 
 
-def told_again(
+def repeated_result(
     name: str, identity: bytes, applied: Applied, raws: Raws | None, sent: Report | Batch
 ) -> Updated | RoundsPlayed:
     """Return the first answer to a duplicate request, whose inputs are `raws`. Raises IdConflict if it is another one."""
     if is_progress(identity, applied):
         raise id_conflict(name, applied.id, "was used for another kind of request")
-    told, first_x, first_y = told_first(name, identity, applied)
-    if isinstance(told, RoundsPlayed) != isinstance(sent, Batch):
+    result, first_x, first_y = first_result(name, identity, applied)
+    if isinstance(result, RoundsPlayed) != isinstance(sent, Batch):
         raise id_conflict(name, applied.id, "was used for another kind of request")
-    if isinstance(told, RoundsPlayed) and isinstance(sent, Batch) and sent.place is not None:
+    if isinstance(result, RoundsPlayed) and isinstance(sent, Batch) and sent.place is not None:
         # The last block of a body is longer when the body has grown.
-        raws, sent = None if raws is None else raws[: told.rounds], sent.first(told.rounds)
+        raws, sent = None if raws is None else raws[: result.rounds], sent.first(result.rounds)
     if raws is not None and digest_of_inputs(raws) != first_x:
         raise id_conflict(name, applied.id, "was used for another input")
-    if first_y != _truths(sent.said):
+    if first_y != _truths(sent.truths):
         raise id_conflict(name, applied.id, "was settled with another truth")
-    return told
+    return result
 
 
-def told_first(name: str, identity: bytes, applied: Applied) -> tuple[Updated | RoundsPlayed, object, object]:
+def first_result(name: str, identity: bytes, applied: Applied) -> tuple[Updated | RoundsPlayed, object, object]:
     """Return the remembered answer, and the input and truths of its request. Raises StateCorrupt."""
     try:
         first: dict[str, Any] = from_json(decode_answer(identity, applied.id, applied.answer))
@@ -112,11 +112,11 @@ def check_progress(name: str, identity: bytes, batch: Batch, known: Mapping[str,
     so_far: dict[str, int] = from_json(decode_answer(identity, progress.id, progress.answer))
     blocks, applied = so_far["blocks"], so_far["rounds"]
     if blocks > place.block:
-        told = (
+        detail = (
             f"The first {applied} lines under key {place.key!r} were learned, but the answers to the oldest are no longer "
             "remembered; send the lines after them under another key."
         )
-        raise IdConflict(told, session=name, id=place.key, applied=applied)
+        raise IdConflict(detail, session=name, id=place.key, applied=applied)
 
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:

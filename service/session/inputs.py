@@ -38,8 +38,8 @@ def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) 
 
 def listed(names: Sequence[object]) -> str:
     """The names as a comma-separated list; beyond NAMES_TOLD those in the middle are left out."""
-    told = [str(name) for name in names]
-    return ", ".join(told if len(told) <= NAMES_TOLD else [*told[: NAMES_TOLD - 1], "...", told[-1]])
+    texts = [str(name) for name in names]
+    return ", ".join(texts if len(texts) <= NAMES_TOLD else [*texts[: NAMES_TOLD - 1], "...", texts[-1]])
 
 
 def pointer(*path: str | int) -> str:
@@ -86,8 +86,8 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     if isinstance(raw, dict):
         if fields is not None:
             if "0" not in raw and fields.fields[0].name == "0":
-                told = f"this session takes a list of {len(fields.fields)} numbers"
-                raise invalid("/x", told, WrongFeatures)
+                detail = f"this session takes a list of {len(fields.fields)} numbers"
+                raise invalid("/x", detail, WrongFeatures)
             _check_fields(raw, fields)
             return
         if not raw:
@@ -108,8 +108,8 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
         names = listed([one.name for one in fields.fields])
         raise invalid("/x", f"this session takes an object with the fields {names}", WrongFeatures)
     if len(raw) != len(fields.fields):
-        told = f"has {len(raw)} numbers; this session takes {len(fields.fields)}"
-        raise invalid("/x", told, WrongDimension)
+        detail = f"has {len(raw)} numbers; this session takes {len(fields.fields)}"
+        raise invalid("/x", detail, WrongDimension)
     _check_fields(as_record(raw), fields)
 
 
@@ -123,8 +123,8 @@ def _check_fields(record: Record, fields: Fields) -> None:
     if len(record) > len(fields.fields):
         known = fields.names
         extra = next(name for name in record if name not in known)
-        told = "is not a field of this session; a session without `strict` takes new fields"
-        raise invalid(pointer(extra), told, WrongFeatures)
+        detail = "is not a field of this session; a session without `strict` takes new fields"
+        raise invalid(pointer(extra), detail, WrongFeatures)
 
 
 def _check_value(one: Field, value: Value) -> None:

@@ -15,8 +15,8 @@ from .task import Task
 def waiting(session: Session, raw: Raw, at: float = 0.0) -> WaitingEntry:
     """The forecast of an input, made at time `at`, with what its round needs when the truth comes."""
     threshold = None if session.coverage is None else session.coverage.threshold
-    said = session.history.says(session.task)
-    return WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, at, said)
+    trivial = session.history.trivial_forecasts(session.task)
+    return WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, at, trivial)
 
 
 def play_waiting(
@@ -38,6 +38,6 @@ def play_waiting(
         weight=weight,
         promise=promise_kept(task, waited.forecast, waited.threshold, y, session.t - waited.t),
         # The trivial forecasts differ only if rounds came between, or the session was rewound.
-        said=waited.said if waited.t != session.t else None,
+        trivial=waited.trivial if waited.t != session.t else None,
         moment=moment,
     )

@@ -34,7 +34,7 @@ def refusal(error: core.OklError, name: str) -> ServiceError | None:
             if error.index is None:
                 return NumericalFailure(f"The round was refused, nothing changed: {error}", session=name)
             wrong = {"pointer": f"/{error.field}/{error.index}", "detail": str(error)}
-            told = f"{wrong['pointer']}: the rounds were refused, nothing changed: {error}"
-            return NumericalFailure(told, session=name, errors=[wrong])
+            detail = f"{wrong['pointer']}: the rounds were refused, nothing changed: {error}"
+            return NumericalFailure(detail, session=name, errors=[wrong])
         case _:
             return None

@@ -41,7 +41,7 @@ class Report(NamedTuple):
     place: str = ""
 
     @property
-    def said(self) -> list[Scalar]:
+    def truths(self) -> list[Scalar]:
         """What a duplicate must repeat, besides the input."""
         return [self.y] if self.weight == 1.0 else [self.y, self.weight]
 
@@ -97,7 +97,7 @@ class Batch:
     weight: F64 | None = None
 
     @property
-    def said(self) -> Sequence[Scalar] | F64:
+    def truths(self) -> Sequence[Scalar] | F64:
         """What a duplicate must repeat, besides the inputs."""
         if self.weight is None:
             return self.y
@@ -221,7 +221,7 @@ class Columns(NamedTuple):
         """The columns that are present, by name."""
         return {name: column for name, column in self._asdict().items() if column is not None}
 
-    def told(self) -> dict[str, Sequence[Any]]:
+    def as_lists(self) -> dict[str, Sequence[Any]]:
         """The columns that are present, by name, as lists."""
         return {
             name: column.tolist() if isinstance(column, np.ndarray | Labels) else column
@@ -254,17 +254,17 @@ class Followed(NamedTuple):
     refused: str | None = None
 
 
-Told = Predicted | Updated | RoundsPlayed | Followed
+Result = Predicted | Updated | RoundsPlayed | Followed
 
 T = TypeVar("T", Predicted, Updated, RoundsPlayed, Followed)
 
 
-def as_told(kind: type[T], told: Told | ServiceError) -> T:
+def as_result(kind: type[T], result: Result | ServiceError) -> T:
     """The answer to a part, which has this kind. Raises the ServiceError that refused the part."""
-    if isinstance(told, ServiceError):
-        raise told
-    assert isinstance(told, kind)
-    return told
+    if isinstance(result, ServiceError):
+        raise result
+    assert isinstance(result, kind)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +276,9 @@ class Stepped:
     refusal: ServiceError | None = None
 
     @classmethod
-    def of(cls, told: Sequence[Told | ServiceError]) -> Stepped:
+    def of(cls, results: Sequence[Result | ServiceError]) -> Stepped:
         """Combine the two answers. Raises the ServiceError that refused the truth."""
-        updated, predicted = told
+        updated, predicted = results
         if isinstance(predicted, ServiceError):
-            return cls(as_told(Updated, updated), None, predicted)
-        return cls(as_told(Updated, updated), as_told(Predicted, predicted))
+            return cls(as_result(Updated, updated), None, predicted)
+        return cls(as_result(Updated, updated), as_result(Predicted, predicted))

@@ -18,9 +18,9 @@ from .task import Task
 def rounds_played(session: Session, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
     """The totals, and the forecasts in the task's labels or units."""
     parts = [_columns(task, part) for part in ran.forecasts]
-    told = parts[0] if len(parts) == 1 else _joined(parts)
-    if isinstance(told.probabilities, list) and None in told.probabilities:
-        told = told._replace(probabilities=None)
+    columns = parts[0] if len(parts) == 1 else _joined(parts)
+    if isinstance(columns.probabilities, list) and None in columns.probabilities:
+        columns = columns._replace(probabilities=None)
     return RoundsPlayed(
         session=session.definition.name,
         id=id,
@@ -28,7 +28,7 @@ def rounds_played(session: Session, id: str | None, task: Task, ran: Ran) -> Rou
         rounds=sum(len(part.values) for part in ran.forecasts),
         loss=ran.loss,
         mistakes=round(ran.error) if task.truths.is_classifier else None,
-        columns=told,
+        columns=columns,
     )
 
 
@@ -69,6 +69,6 @@ def _one_by_one(task: Task, given: Forecasts) -> Columns:
 
 def _joined(parts: Sequence[Columns]) -> Columns:
     """The columns that all parts have."""
-    told = [part.told() for part in parts]
-    common = [name for name in told[0] if all(name in one for one in told)]
-    return Columns(**{name: list(chain.from_iterable(one[name] for one in told)) for name in common})
+    lists = [part.as_lists() for part in parts]
+    common = [name for name in lists[0] if all(name in one for one in lists)]
+    return Columns(**{name: list(chain.from_iterable(one[name] for one in lists)) for name in common})

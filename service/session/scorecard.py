@@ -83,30 +83,30 @@ class Judge:
 
     def plain(self, forecast: PlainForecast, y: float) -> tuple[float, float]:
         """Loss and error of a trivial forecaster, both at most LARGEST, so that they can be summed."""
-        said, sure = forecast.value, min(max(forecast.probability or 0.0, LEAST_SURE), 1.0 - LEAST_SURE)
+        value, sure = forecast.value, min(max(forecast.probability or 0.0, LEAST_SURE), 1.0 - LEAST_SURE)
         if not self.truths.is_classifier:
-            off, loss = abs(said - y) * self.truths.unit, self.loss
+            off, loss = abs(value - y) * self.truths.unit, self.loss
             near = min(off, math.sqrt(LARGEST))
-            return (min(loss.value(said, y), LARGEST) if near == off else LARGEST), near * near
+            return (min(loss.value(value, y), LARGEST) if near == off else LARGEST), near * near
         if self.truths.has_classes:
-            is_right = said == y
+            is_right = value == y
             left = (1.0 - sure) / max(1, len(self.truths.names) - 1)
             return log_loss(sure if is_right else left), float(not is_right)
-        side = 1.0 if said else -1.0
+        side = 1.0 if value else -1.0
         # A loss that defines probabilities takes the logit as its score.
         score = side if self.loss.probability(0.0) is None else side * math.log(sure / (1.0 - sure))
         return self.loss.value(score, y), float(side != y)
 
-    def plain_rows(self, said: PlainRows, y: F64) -> tuple[F64, F64]:
+    def plain_rows(self, forecasts: PlainRows, y: F64) -> tuple[F64, F64]:
         """Losses and errors of both trivial forecasters in n rounds, shape (n, 2) each."""
-        values, truths = said.values, y[:, None]
+        values, truths = forecasts.values, y[:, None]
         if not self.truths.is_classifier:
             off, most = np.abs(values - truths) * self.truths.unit, math.sqrt(LARGEST)
             with np.errstate(over="ignore"):
                 losses = np.minimum(self._losses(values, y), LARGEST)
             return np.where(off <= most, losses, LARGEST), np.minimum(off, most) ** 2
-        assert said.probabilities is not None
-        sure = np.clip(said.probabilities, LEAST_SURE, 1.0 - LEAST_SURE)
+        assert forecasts.probabilities is not None
+        sure = np.clip(forecasts.probabilities, LEAST_SURE, 1.0 - LEAST_SURE)
         if self.truths.has_classes:
             is_wrong = values != truths
             left = (1.0 - sure) / max(1, len(self.truths.names) - 1)

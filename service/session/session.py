@@ -29,7 +29,16 @@ from okl_core.records.record import Raw, Raws, weights_of
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
-from .codec import BlockEntry, NamedClasses, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
+from .codec import (
+    BlockEntry,
+    NamedClasses,
+    RoundEntry,
+    Trivial,
+    decode_entry,
+    encode_block,
+    encode_round,
+    split_followed,
+)
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
 from .following import Following, is_challenger
@@ -163,13 +172,13 @@ class Session:
         weight: float = 1.0,
         promise: Promise | None = None,
         found: LearnerSpec | None = None,
-        said: Said | None = None,
+        trivial: Trivial | None = None,
         moment: Moment = NO_MOMENT,
     ) -> Pending:
         """Play one round without changing anything. `y` and `task` are what `read_truth` returns.
 
         `issued` is the forecast that the client was given, if any; `promise` is the outcome of its interval; `lags` and
-        `said` are the lags and the trivial forecasts made with it, if they differ from the present ones. A replay gives the
+        `trivial` are the lags and trivial forecasts made with it, if they differ from the present ones. A replay gives the
         spec that was `found` at this stage of the warm-up.
         """
         present = self._present(task, raw)
@@ -205,7 +214,7 @@ class Session:
             weight=weight,
             promise=promise,
             sure=issued.sure,
-            said=said,
+            trivial=trivial,
             moment=moment,
         )
         loss, error = task.judge.round(issued, y)
@@ -231,11 +240,11 @@ class Session:
             is_kept = entry.promise.is_kept
         self.card.add(pending.loss, pending.error, is_kept)
         sure, now = entry.sure, pending.played.forecast.probability
-        if entry.label is None and entry.said is None and now is not None:
+        if entry.label is None and entry.trivial is None and now is not None:
             sure = now  # no round came between, so the client was given the present forecast
         issued = Issued(entry.issued, entry.label, sure)
         lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
-        self.history.add(pending.task, lived, entry.moment, entry.said)
+        self.history.add(pending.task, lived, entry.moment, entry.trivial)
         if self.following is not None:
             self.following.add(pending.error, is_of_numbers=not pending.task.truths.is_classifier)
         if self.warmup is not None:
@@ -364,7 +373,7 @@ class Session:
             weight=entry.weight,
             promise=entry.promise,
             found=found,
-            said=entry.said,
+            trivial=entry.trivial,
             moment=entry.moment,
         )
         value, recorded = pending.entry.value, entry.value

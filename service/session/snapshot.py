@@ -12,7 +12,7 @@ from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, r
 from okl_core.contract.state import from_bytes, part_of, prefixed, to_bytes
 from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
-from okl_core.records.kept import arrays_of, fields_of, fields_told, preparation_of, told_of
+from okl_core.records.kept import arrays_of, fields_of, json_of, json_of_fields, preparation_of
 from okl_core.records.warmup import Warmup
 from okl_core.types import Stored
 
@@ -52,8 +52,8 @@ def pack(session: Session, position: str) -> bytes:
         "arithmetic": arithmetic(),
         "task": _task(session.task),
         "spec": None if spec is None else spec.model_dump(mode="json"),
-        "fields": None if session.fields is None else fields_told(session.fields),
-        "prepared": None if preparation is None else told_of(preparation),
+        "fields": None if session.fields is None else json_of_fields(session.fields),
+        "prepared": None if preparation is None else json_of(preparation),
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
     if following is not None:
@@ -102,9 +102,9 @@ def _task(task: Task | None) -> Json | None:
     return {"labels": task.truths.names} if task.is_open else {}
 
 
-def _task_of(session: Session, told: Json) -> Task:
-    task = session.task or Task.of_truths(session.definition, () if "labels" in told else None)
-    for label in told.get("labels", ()):
+def _task_of(session: Session, json: Json) -> Task:
+    task = session.task or Task.of_truths(session.definition, () if "labels" in json else None)
+    for label in json.get("labels", ()):
         task = task.with_label(label)
     return task
 

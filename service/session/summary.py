@@ -71,7 +71,7 @@ def summary_of(session: Session) -> Summary:
         coverage=outline.coverage,
         took_s=outline.took_s,
         rate=outline.rate,
-        verdict=None if history.verdict is None else history.verdict.told(),
+        verdict=None if history.verdict is None else history.verdict.judgement(),
         sparkline=outline.sparkline,
         alarms=history.alarm_count,
         alarm=alarms.latest[-1] if alarms is not None and alarms.latest else None,
@@ -81,20 +81,20 @@ def summary_of(session: Session) -> Summary:
 
 
 def encode_summary(summary: Summary) -> bytes:
-    told: dict[str, Any] = {name: getattr(summary, name) for name in Summary.__slots__}
-    told["verdict"] = None if summary.verdict is None else summary.verdict._asdict()
-    told["alarm"] = None if summary.alarm is None else summary.alarm._asdict()
-    told["sparkline"] = [float(f"{error:.4g}") for error in summary.sparkline if math.isfinite(error)]
-    return to_json({name: value for name, value in told.items() if value is not None}, inf_nan_mode="null")
+    document: dict[str, Any] = {name: getattr(summary, name) for name in Summary.__slots__}
+    document["verdict"] = None if summary.verdict is None else summary.verdict._asdict()
+    document["alarm"] = None if summary.alarm is None else summary.alarm._asdict()
+    document["sparkline"] = [float(f"{error:.4g}") for error in summary.sparkline if math.isfinite(error)]
+    return to_json({name: value for name, value in document.items() if value is not None}, inf_nan_mode="null")
 
 
 def decode_summary(blob: bytes) -> Summary:
     """Decode a summary, ignoring fields of other builds; one that cannot be read has the kind "unknown"."""
     try:
-        told: dict[str, Any] = from_json(blob)
-        verdict, alarm = told.pop("verdict", None), told.pop("alarm", None)
+        document: dict[str, Any] = from_json(blob)
+        verdict, alarm = document.pop("verdict", None), document.pop("alarm", None)
         return Summary(
-            **{name: value for name, value in told.items() if name in Summary.__slots__},
+            **{name: value for name, value in document.items() if name in Summary.__slots__},
             verdict=None if verdict is None else Judgement(**verdict),
             alarm=None if alarm is None else Alarm(**alarm),
         )

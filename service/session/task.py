@@ -128,24 +128,24 @@ def check_weights(task: Task) -> None:
 
 def discovery_of(before: Task | None, after: Task, found: LearnerSpec | None) -> bytes:
     """What a round made known, for its journal entry: a truth that changed the task, a spec; empty if nothing."""
-    told: dict[str, Any] = {}
+    discovered: dict[str, Any] = {}
     if after is not before:
-        told = {"label": after.truths.names[-1]} if after.is_open else {"numbers": True}
+        discovered = {"label": after.truths.names[-1]} if after.is_open else {"numbers": True}
     if found is not None and after.waits:
-        told["config"] = found.config
-    return json.dumps(told).encode() if told else b""
+        discovered["config"] = found.config
+    return json.dumps(discovered).encode() if discovered else b""
 
 
 def task_after(definition: Definition, task: Task | None, discovery: bytes) -> tuple[Task, LearnerSpec | None]:
     """The task after a round that made this known, and the spec that was found in it. Raises StateFormatError."""
     try:
-        told = json.loads(discovery) if discovery else {}
-        config = told.pop("config", None)
-        if "label" in told and (task is None or task.is_open):
-            task = (task or Task.of_truths(definition, ())).with_label(told["label"])
-        elif "numbers" in told and task is None:
+        discovered = json.loads(discovery) if discovery else {}
+        config = discovered.pop("config", None)
+        if "label" in discovered and (task is None or task.is_open):
+            task = (task or Task.of_truths(definition, ())).with_label(discovered["label"])
+        elif "numbers" in discovered and task is None:
             task = Task.of_truths(definition, None)
-        elif told or (discovery and config is None):
+        elif discovered or (discovery and config is None):
             raise StateFormatError("the discovery of a round was known, or is empty")
         if task is None:
             raise StateFormatError("the first round does not say what its truth is")
@@ -197,14 +197,14 @@ def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: b
     (low, high), count = truths.taken, len(definition.labels)
     if truths.target == "class":
         if count != high + 1.0:
-            told = f"{spec.kind} has {high + 1.0:.0f} classes, and the session {count} labels; leave `classes` out"
-            raise ConfigError(told, [(("config", "classes"), told)])
+            detail = f"{spec.kind} has {high + 1.0:.0f} classes, and the session {count} labels; leave `classes` out"
+            raise ConfigError(detail, [(("config", "classes"), detail)])
     elif count > 2:
-        told = f"has {count} labels, and {spec.kind} takes two; a learner of more: "
-        raise invalid("/labels", told + _of_more(spec))
+        detail = f"has {count} labels, and {spec.kind} takes two; a learner of more: "
+        raise invalid("/labels", detail + _of_more(spec))
     elif not low <= -1.0 < 1.0 <= high:
-        told = f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its `clip` or `truth_range`"
-        raise invalid("/labels", told)
+        detail = f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its `clip` or `truth_range`"
+        raise invalid("/labels", detail)
 
 
 def _of_numbers(spec: LearnerSpec) -> str:

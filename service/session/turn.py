@@ -31,7 +31,7 @@ from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import answer_to
 from .definition import Input
 from .follow import Follower
-from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
+from .idempotency import check_progress, expired, id_conflict, progress_of, remember, repeated_result, same_prediction
 from .in_order import read_in_order
 from .late import play_waiting, waiting
 from .limits import SessionLimits
@@ -47,7 +47,7 @@ from .requests import (
     Predicted,
     Question,
     Report,
-    Told,
+    Result,
     Updated,
     part_id,
     placed,
@@ -62,7 +62,7 @@ Outcome = Waiting | Applied | Full | None
 Known = Mapping[str, WaitingEntry | Waiting | Applied | None]
 """What the ids of the parts hold: a prediction of this worker, or what the store found."""
 
-Tell = Callable[[Mapping[str, Outcome]], Told]
+ResultOf = Callable[[Mapping[str, Outcome]], Result]
 """Returns the answer, given the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
 
 
@@ -132,7 +132,7 @@ class Turn:
         """Whether a round has been played but not yet learned."""
         return self._pending is not None
 
-    def play(self, part: Part, size: int) -> Tell:
+    def play(self, part: Part, size: int) -> ResultOf:
         """Play a part. Raises the ServiceError that refuses it; the turn can continue without it."""
         try:
             match part:
@@ -164,11 +164,11 @@ class Turn:
 
     # -- predict ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, question: Question) -> Tell:
+    def _ask(self, question: Question) -> ResultOf:
         self._check_answers()
         return self._hold(question)
 
-    def _hold(self, question: Question) -> Tell:
+    def _hold(self, question: Question) -> ResultOf:
         session, id = self.session, question.id
         # Refuse a wrong input before anything is learned, except before the first round, which may decide what is wrong.
         early = self._read_asked(question) if session.t else None
@@ -211,13 +211,13 @@ class Turn:
 
     # -- update -----------------------------------------------------------------------------------------------------
 
-    def _report(self, report: Report, size: int) -> Tell:
+    def _report(self, report: Report, size: int) -> ResultOf:
         self._check_learns()
         y, task = self.session.read_truth(report.y)
         known = self._known.get(report.id) if report.id is not None else None
         if isinstance(known, Applied):
             sent = None if report.x is None else [self._read(report.x)]
-            again = told_again(self._name, self._identity, known, sent, report)
+            again = repeated_result(self._name, self._identity, known, sent, report)
             return lambda _: again
         is_fresh = known is None and report.id in self.made
         if is_fresh:
@@ -285,7 +285,7 @@ class Turn:
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
-    def _run(self, batch: Batch, size: int) -> Tell:
+    def _run(self, batch: Batch, size: int) -> ResultOf:
         self._check_learns()
         session = self.session
         was_learned = isinstance(self._known.get(batch.id or ""), Applied)
@@ -294,7 +294,7 @@ class Turn:
         raws, y, tasks = self._read_rows(batch)
         known = None if batch.id is None else self._known.get(batch.id)
         if isinstance(known, Applied):
-            again = told_again(self._name, self._identity, known, raws, batch)
+            again = repeated_result(self._name, self._identity, known, raws, batch)
             return lambda _: again
         if known is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
@@ -327,7 +327,7 @@ class Turn:
 
     # -- challengers ------------------------------------------------------------------------------------------------
 
-    def _follow(self, part: Follow) -> Tell:
+    def _follow(self, part: Follow) -> ResultOf:
         following = self.session.following
         if following is None or following.tip != part.start:
             return lambda _: Followed(part.start, is_stale=True)

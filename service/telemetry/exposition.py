@@ -61,9 +61,9 @@ class Exposition:
         workers = {} if self._board.is_shared else {self._board.worker: self._samples()}
 
         def write() -> bytes:
-            from .written import Told, written  # load prometheus-client only when needed
+            from .written import Figures, written  # load prometheus-client only when needed
 
-            return written(Told(workers or self._board.read(), sessions), kind)
+            return written(Figures(workers or self._board.read(), sessions), kind)
 
         return await asyncio.to_thread(write)
 

@@ -16,7 +16,7 @@ from .counts import SECONDS, Sample
 from .families import OPENMETRICS, STORE_FAMILIES, WORKER_FAMILIES, Family
 
 
-class Told(Collector):
+class Figures(Collector):
     """Samples as metric families of prometheus-client."""
 
     def __init__(self, workers: Mapping[str, Sequence[Sample]], sessions: Sequence[Sample]) -> None:
@@ -56,6 +56,6 @@ def _written(family: Family, samples: Iterable[tuple[Sequence[str], float | list
 _ENDS: Final = (*[str(end) for end in SECONDS], "+Inf")
 
 
-def written(told: Told, content_type: str) -> bytes:
+def written(result: Figures, content_type: str) -> bytes:
     """The text of the samples: OpenMetrics, or Prometheus' text format."""
-    return as_openmetrics(told) if content_type == OPENMETRICS else as_text(told)
+    return as_openmetrics(result) if content_type == OPENMETRICS else as_text(result)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from okl_core.errors import StateFormatError
 from okl_core.records.fields import Field, Fields
-from okl_core.records.kept import arrays_of, preparation_of, told_of
+from okl_core.records.kept import arrays_of, json_of, preparation_of
 from okl_core.records.preparation import Preparation
 from okl_core.records.scaling import LOST, REMEMBERED, SETTLED, Scaling
 from okl_core.types import F64
@@ -148,10 +148,10 @@ def assert_one_state(V: F64, first: int, cut: int) -> None:
         expected.append(one.vector(v))
         one.see(v)
     start = block.learn_rows(V[first:cut])
-    block = preparation_of(json.loads(json.dumps(told_of(block))), arrays_of(block))
+    block = preparation_of(json.loads(json.dumps(json_of(block))), arrays_of(block))
     X = np.concatenate((start, block.learn_rows(V[cut:])))
     np.testing.assert_array_equal(X, np.array(expected).reshape(-1, V.shape[1]))
-    assert json.dumps(told_of(block)) == json.dumps(told_of(one))
+    assert json.dumps(json_of(block)) == json.dumps(json_of(one))
     assert np.isfinite(expected).all()
 
 
@@ -162,7 +162,7 @@ def test_doubts_about_columns_that_are_not_there_are_refused(column: Any, kind: 
 
     def doubted(j: Any) -> dict[str, Any]:
         doubts = {"trials": [], "strays": [], "formers": [], kind: [[j, doubt]]}
-        return told_of(plain) | {"scaling": [True, None, *doubts.values()]}
+        return json_of(plain) | {"scaling": [True, None, *doubts.values()]}
 
     [column_in_doubt] = getattr(preparation_of(doubted(1), arrays_of(plain)).scaling, kind)
     assert column_in_doubt == 1
@@ -174,14 +174,14 @@ def test_doubts_about_columns_that_are_not_there_are_refused(column: Any, kind: 
 def test_doubts_that_are_no_numbers_are_refused(doubts: list[Any]) -> None:
     plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
     with pytest.raises((TypeError, ValueError)):
-        preparation_of(told_of(plain) | {"scaling": [True, None, doubts, [], []]}, arrays_of(plain))
+        preparation_of(json_of(plain) | {"scaling": [True, None, doubts, [], []]}, arrays_of(plain))
 
 
 @pytest.mark.parametrize("radius", ["a", math.nan, math.inf, 0.0, -1.0, [1.0]])
 def test_a_radius_that_is_none_is_refused(radius: Any) -> None:
     plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
     with pytest.raises((TypeError, ValueError, StateFormatError)):
-        preparation_of(told_of(plain) | {"scaling": [True, radius]}, arrays_of(plain))
+        preparation_of(json_of(plain) | {"scaling": [True, radius]}, arrays_of(plain))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
@@ -189,7 +189,7 @@ def test_a_radius_that_is_none_is_refused(radius: Any) -> None:
 def test_a_scaling_of_other_columns_is_refused(name: str, shape: tuple[int, ...]) -> None:
     plain = Preparation(Fields((Field("0"), Field("1"))), Scaling(np.zeros(2), np.ones(2)))
     with pytest.raises(StateFormatError, match="2 columns have a scaling of shapes"):
-        preparation_of(told_of(plain), arrays_of(plain) | {name: np.ones(shape)})
+        preparation_of(json_of(plain), arrays_of(plain) | {name: np.ones(shape)})
 
 
 @given(COLUMNS, COLUMNS, st.integers(1, 40), st.data())

@@ -30,7 +30,7 @@ def test_numbers_are_cut_at_nine_times_the_usual_error_of_the_rival(errors: list
             differences.append(cut[1] - cut[0])
             counted.append((own, rival))
         scale += (rival - scale) / min(i + 1, 128)
-    told = duel.told()
+    told = duel.outcome()
     assert told.rounds == len(differences)
     if differences:
         means = [0.0, *(np.cumsum(differences) / np.arange(1, len(differences) + 1))[:-1]]
@@ -50,7 +50,7 @@ def test_equals_are_hardly_ever_told_apart(seed: int) -> None:
     rng, duel = np.random.default_rng(seed), Duel(is_of_numbers=False)
     for own, rival in (rng.random((1_000, 2)) < 0.3).astype(float).tolist():
         duel.add(own, rival)
-    assert duel.told().state == "undecided"
+    assert duel.outcome().state == "undecided"
 
 
 def test_the_better_one_is_found() -> None:
@@ -59,7 +59,7 @@ def test_the_better_one_is_found() -> None:
     for z, w in rng.normal(size=(2_000, 2)).tolist():
         duel.add(0.5 * z * z, w * w)
         worse.add(w * w, 0.5 * z * z)
-    assert (duel.told().state, worse.told().state) == ("better", "worse")
+    assert (duel.outcome().state, worse.outcome().state) == ("better", "worse")
 
 
 @pytest.mark.parametrize("pair", [(math.nan, 0.0), (0.0, math.nan), (-1.0, 0.0), (0.0, 2.0)])

@@ -164,7 +164,7 @@ def test_a_frequent_category_or_field_earns_a_column() -> None:
     for i in range(EARNED_AT):
         assert not prepared.vector(flatten({"a": "new", "n": 5.0}))[-SPARE:].any()
         prepared.see(flatten({"a": "new", "n": 3.0 + i}))
-    assert prepared.extension.told() == {("a", "new"): 0, ("n", None): 1}
+    assert prepared.extension.columns() == {("a", "new"): 0, ("n", None): 1}
     v = prepared.vector(flatten({"a": "new", "n": 5.0}))
     assert v[-SPARE:].tolist() == [1.0, 5.0 - (3.0 + EARNED_AT - 1), *[0.0] * (SPARE - 2)]
     assert v[:3].tolist() == [0.0, 0.0, 1.0]
@@ -179,7 +179,7 @@ def test_what_is_counted_has_a_bound() -> None:
     assert len(extension.counts) <= MOST_COUNTED
     assert all(len(name) + len(category or "") <= MOST_CHARACTERS for name, category in extension.counts)
     assert len(extension.encode()) < 2 * MOST_COUNTED * MOST_CHARACTERS
-    assert extension.told() == {("often", None): 0}
+    assert extension.columns() == {("often", None): 0}
     assert extension.nbytes < 1 << 20
 
 
@@ -187,7 +187,7 @@ def test_no_more_columns_are_earned_than_are_spare() -> None:
     fields, extension = found([{"a": 1.0}] * 8), Extension()
     for _ in range(2 * EARNED_AT):
         extension.count(fields, {f"n{i}": 1.0 for i in range(3 * SPARE)})
-    assert sorted(extension.told().values()) == list(range(SPARE))
+    assert sorted(extension.columns().values()) == list(range(SPARE))
 
 
 @given(st.lists(raws, min_size=1, max_size=30))

@@ -100,7 +100,7 @@ def test_a_verdict_on_numbers_is_computed_as_defined() -> None:
     verdict = Verdict(is_of_numbers=True)
     verdict.run(own, pairs, truths)
     errors, differences = slow(own.tolist(), pairs, truths.tolist())
-    told, sums = verdict.told(), np.sum(errors, axis=0)
+    told, sums = verdict.judgement(), np.sum(errors, axis=0)
     assert [verdict.against_first.total, verdict.against_second.total] == pytest.approx(np.sum(differences, axis=0))
     assert told.rounds == 384
     assert told.rival == "last-label"
@@ -115,7 +115,7 @@ def test_verdicts_on_classes(own: float, state: str) -> None:
     truths = (rng.random(2000) < 0.4).astype(float)
     verdict = Verdict(is_of_numbers=False)
     verdict.run((rng.random(2000) < own).astype(float), PlainClasses.of(2).run(truths).values, truths)
-    told = verdict.told()
+    told = verdict.judgement()
     assert (told.rival, told.state) == ("majority", state)
     assert told.gain is not None
     assert told.gain == pytest.approx(1.0 - own / 0.4, abs=0.15)
@@ -126,7 +126,7 @@ def test_the_rival_is_the_better_of_the_two() -> None:
     truths = np.repeat([0.0, 1.0] * 20, 10)
     verdict = Verdict(is_of_numbers=False)
     verdict.run(np.zeros(400), PlainClasses.of(2).run(truths).values, truths)
-    assert verdict.told()[1:4] == ("last-label", 1.0, "better")
+    assert verdict.judgement()[1:4] == ("last-label", 1.0, "better")
 
 
 def test_what_was_issued_counts_not_what_is_said_now() -> None:
@@ -145,7 +145,7 @@ def test_an_opposite_gain_leaves_it_undecided() -> None:
     own = np.where(np.arange(2000) % 50 == 49, 1e6, 0.0)
     verdict = Verdict(is_of_numbers=True)
     verdict.run(own, PlainNumbers().run(truths).values, truths)
-    told = verdict.told()
+    told = verdict.judgement()
     assert told.low > 0.0
     assert told.gain is not None
     assert told.gain < 0.0
@@ -154,7 +154,7 @@ def test_an_opposite_gain_leaves_it_undecided() -> None:
 
 @pytest.mark.parametrize("is_of_numbers", [True, False])
 def test_nothing_is_told_of_nothing(is_of_numbers: bool) -> None:
-    assert Verdict(is_of_numbers).told() == Judgement(
+    assert Verdict(is_of_numbers).judgement() == Judgement(
         0, "mean" if is_of_numbers else "majority", None, "undecided", -1.0, 1.0
     )
 
@@ -168,7 +168,7 @@ def test_a_session_no_better_is_called_so_seldom() -> None:
         is_wrong = False
         for error, pair, truth in zip((rng.random(400) < 0.5).tolist(), issued.tolist(), truths.tolist(), strict=True):
             verdict.add(error, pair, truth)
-            is_wrong = is_wrong or verdict.told().state != "undecided"
+            is_wrong = is_wrong or verdict.judgement().state != "undecided"
         wrong += is_wrong
     assert wrong <= binom.ppf(0.999, N, 0.05)
 
@@ -187,7 +187,7 @@ def test_numbers_of_any_size_leave_a_state_that_continues_bit_for_bit(truths: li
             other.add(error, one.issued(), truth)
             one.learn(truth)
     assert all(one == plain and other == verdict for one, other in others)
-    told = verdict.told()
+    told = verdict.judgement()
     assert -1.0 <= told.low <= told.high <= 1.0
     assert told.gain is None or math.isfinite(told.gain)
 

@@ -15,7 +15,7 @@ from okl_core.contract.state import from_bytes
 from okl_core.records.record import to_bytes
 from okl_core.types import Forecast
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting, encode_block, encode_round
-from service.session.idempotency import told_again
+from service.session.idempotency import repeated_result
 from service.session.record import decode_record
 from service.session.requests import Report, Updated
 from service.session.session import Session
@@ -123,10 +123,10 @@ def test_an_answer_is_still_remembered(path: Path) -> None:
     document = json.loads(path.read_text())
     x = restored(path, document).read_input(document["probes"][0]["x"])
     applied = Applied(ID, path.with_suffix(".answer").read_bytes())
-    told = told_again(NAME, IDENTITY, applied, [x], Report(1.0, ID))
+    told = repeated_result(NAME, IDENTITY, applied, [x], Report(1.0, ID))
     assert told == Updated(NAME, ID, document["t"], 0.5, is_duplicate=True)
     with pytest.raises(StateCorrupt):
-        told_again(NAME, b"another identity", applied, [x], Report(1.0, ID))
+        repeated_result(NAME, b"another identity", applied, [x], Report(1.0, ID))
 
 
 @newest_format
@@ -172,7 +172,7 @@ def test_the_case_reaches_what_it_is_for(path: Path) -> None:
         assert told["kept_round"] in CASES[path.stem].block
     if path.stem == "records":
         assert session.preparation is not None
-        assert session.preparation.extension.told() == {("late", None): 0}
+        assert session.preparation.extension.columns() == {("late", None): 0}
         assert {one.kind for one in session.preparation.fields.fields} == {"number", "boolean", "category", "time"}
     if path.stem == "lags":
         shown = [entry.lags for entry in entries if isinstance(entry, RoundEntry)]

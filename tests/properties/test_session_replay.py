@@ -112,8 +112,8 @@ class Life:
         session = self.session
         raw = session.read_input(self.input())
         threshold = None if session.coverage is None else session.coverage.threshold
-        said = session.history.says(session.task)
-        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, 0.0, said)
+        trivial = session.history.trivial_forecasts(session.task)
+        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, 0.0, trivial)
         self.waiting.append(encode_waiting(IDENTITY, "id", entry))
 
     def settle(self) -> None:
@@ -121,10 +121,10 @@ class Life:
             return
         session, made = self.session, decode_waiting(IDENTITY, "id", self.waiting.pop(0))
         y, task = session.read_truth(self.truth())
-        said, promise = None if made.t == session.t else made.said, None
+        trivial, promise = None if made.t == session.t else made.trivial, None
         if made.threshold is not None and not np.isnan(made.forecast.value):
             promise = promise_of(task, made.forecast, made.threshold, y, session.t - made.t)
-        self._learn(made.x, y, task, issued=made.forecast, lags=made.lags, promise=promise, said=said)
+        self._learn(made.x, y, task, issued=made.forecast, lags=made.lags, promise=promise, trivial=trivial)
 
     def update(self) -> None:
         self._learn(self.session.read_input(self.input()), *self.session.read_truth(self.truth()))

@@ -68,11 +68,11 @@ inputs = vectors | records()
 single = st.floats(width=32)
 moments = st.builds(Moment, finite, single, single, single, words, words)
 plain = st.builds(PlainForecast, finite, st.none() | finite)
-said = st.none() | st.tuples(plain, plain)
+trivial = st.none() | st.tuples(plain, plain)
 rounds = st.builds(
     RoundEntry, x=inputs, y=number, issued=number, value=number, choices=data, discovery=data, label=st.none() | words,
     lags=st.none(), arithmetic=words, weight=number, promise=st.none() | st.builds(Promise, finite, finite, words),
-    sure=st.just(0.25), said=said, moment=moments,
+    sure=st.just(0.25), trivial=trivial, moment=moments,
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
         "lags",
         "weight",
         "promise",
-        "said",
+        "trivial",
         "moment",
     )
     for name in told:
@@ -141,13 +141,15 @@ forecasts = st.builds(Forecast, number, st.none() | st.floats(0.0, 1.0), st.none
 
 
 @given(
-    st.builds(WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=inputs, lags=st.none(), at=finite, said=said)
+    st.builds(
+        WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=inputs, lags=st.none(), at=finite, trivial=trivial
+    )
 )
 def test_waiting_predictions_come_back(entry: WaitingEntry) -> None:
     found = decode_waiting(IDENTITY, ID, encode_waiting(IDENTITY, ID, entry))
     assert same_input(found.x, entry.x)
     assert (found.t, found.at) == (entry.t, entry.at)
-    assert same((found.forecast, found.said), (entry.forecast, entry.said))
+    assert same((found.forecast, found.trivial), (entry.forecast, entry.trivial))
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 5), elements=number), st.lists(st.floats(0.0, 1.0), max_size=9))

@@ -97,5 +97,5 @@ async def test_what_a_sender_has_under_way_is_done_in_its_order_or_not_at_all(wo
     assert [type(answer) for answer in answers[:3]] == [StoreTimeout] * 3
     assert answers[3][0].t == 1
     again = Sender()
-    told_again = await asyncio.gather(*(worker.rounds.begin("s", [direct(i, f"a{i}")], again) for i in range(3)))
-    assert [answer[0].t for answer in told_again] == [2, 3, 4]
+    repeated_result = await asyncio.gather(*(worker.rounds.begin("s", [direct(i, f"a{i}")], again) for i in range(3)))
+    assert [answer[0].t for answer in repeated_result] == [2, 3, 4]

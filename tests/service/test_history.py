@@ -53,7 +53,7 @@ def moment_of(i: int) -> Moment:
 
 
 class Life:
-    """A session that was played one by one, what was said of each round, and the journal."""
+    """A session that was played one by one, what was trivial of each round, and the journal."""
 
     def __init__(self, name: str, rounds: int, *, block: int = 0, late: int = 0) -> None:
         self.session = Session(KINDS[name])
@@ -74,11 +74,11 @@ class Life:
         session = self.session
         raw = session.read_input(x)
         y, task = session.read_truth(truth_of(name, x, i))
-        said = session.history.says(session.task)
+        trivial = session.history.trivial_forecasts(session.task)
         pending = session.play(raw, y, task, moment=moment_of(i))
         entry = pending.entry
         self.journal.append(encode_round(entry))
-        self.rounds.append({"y": y, "loss": pending.loss, "error": pending.error, "said": said, "entry": entry})
+        self.rounds.append({"y": y, "loss": pending.loss, "error": pending.error, "trivial": trivial, "entry": entry})
         session.learn(pending)
 
     def _run(self, name: str, X: list[list[float]], i: int) -> None:
@@ -138,14 +138,14 @@ def test_the_trivial_forecasters_are_those_of_a_direct_computation(name: str) ->
     for i, y in enumerate(truths):
         past = truths[:i]
         if name == "numbers":
-            said = [float(np.mean(past)) if past else 0.0, past[-1] if past else 0.0]
-            wrong = [((one - y) * task.truths.unit) ** 2 for one in said]
+            trivial = [float(np.mean(past)) if past else 0.0, past[-1] if past else 0.0]
+            wrong = [((one - y) * task.truths.unit) ** 2 for one in trivial]
         else:
             # The most frequent so far, the first of them in a tie.
             first = 0.0 if name == "classes" else -1.0
             counts = {one: past.count(one) for one in sorted(set(past))}
-            said = [max(counts, key=lambda one: counts[one]) if past else first, past[-1] if past else first]
-            wrong = [float(one != y) for one in said]
+            trivial = [max(counts, key=lambda one: counts[one]) if past else first, past[-1] if past else first]
+            wrong = [float(one != y) for one in trivial]
         errors[0].append(wrong[0])
         errors[1].append(wrong[1])
     rows = life.session.history.rows()
@@ -261,10 +261,10 @@ def test_a_late_round_is_compared_with_what_was_said_when_it_was_asked() -> None
         raw = session.read_input([0.1, 0.2])
         y, task = session.read_truth("yes" if i % 2 else "no")
         # Asked a round ago, when the last label was this one; now it is the other.
-        said = session.history.says(session.task)
-        assert said is not None
-        old = (said[0], said[1]._replace(value=1.0 - said[1].value))
-        session.learn(session.play(raw, y, task, issued=Issued(0.3), said=old, moment=NO_MOMENT))
+        trivial = session.history.trivial_forecasts(session.task)
+        assert trivial is not None
+        old = (trivial[0], trivial[1]._replace(value=1.0 - trivial[1].value))
+        session.learn(session.play(raw, y, task, issued=Issued(0.3), trivial=old, moment=NO_MOMENT))
     wrong = session.history.rows()[:, COLUMNS["second_error"]].sum()
     assert wrong <= 1.0
 

@@ -16,7 +16,7 @@ from service.api.dependencies import Worker
 from service.app import make_worker
 from service.replica.scheduling import TURN_S
 from service.replica.tickets import Sender
-from service.session.requests import Batch, Question, Report, Updated, as_told
+from service.session.requests import Batch, Question, Report, Updated, as_result
 from service.settings import Settings
 from service.store.sqlite import SqliteStore
 from tests.contract.broken import Sleepy
@@ -92,7 +92,7 @@ async def test_rounds_that_turn_slow_hold_up_no_other_session(clocked: SqliteSto
     async with quick_until_now(clocked) as worker:
         with bystander() as waits:
             begun = [worker.rounds.begin("s", [report(SLOW)], sender) for _ in range(MESSAGES)]
-            answers = [as_told(Updated, (await one)[0]).t for one in begun]
+            answers = [as_result(Updated, (await one)[0]).t for one in begun]
     assert answers == [*range(201, 201 + MESSAGES)]
     assert max(waits) < TURN_S + MESSAGES * SLOW_S / 4
 
@@ -147,5 +147,5 @@ async def test_a_request_overtakes_a_stream_that_was_quicker(
         # Of a tenth of a second each, ten fit into the second that a request may wait for a stream.
         assert [answer.t for answer in await told(asked)] == [42 if is_named else 2 + 11 + 1]
         await asyncio.wait(begun)
-        ts = [as_told(Updated, (await one)[0]).t for one in begun[:-1]]
+        ts = [as_result(Updated, (await one)[0]).t for one in begun[:-1]]
         assert ts == sorted(ts)

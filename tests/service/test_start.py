@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.commands.outcome import told_in_a_line
+from service.commands.outcome import errors_in_a_line
 from service.server import application
 from service.start import CORE_TYPE, SETTING, THREADS, check_choice, choose, prepare, processor_features, read_choice
 from tests.command import environment
@@ -140,7 +140,7 @@ def test_garbage_is_collected_when_all_is_imported() -> None:
     """By a command that has begun, and by a worker."""
     try:
         gc.disable()
-        with told_in_a_line():
+        with errors_in_a_line():
             assert gc.isenabled()
         gc.disable()
         application()

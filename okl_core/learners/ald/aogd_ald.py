@@ -137,8 +137,8 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
         shrink = 1.0
         if norm2 > U * U:
             shrink, norm2 = U / math.sqrt(norm2), U * U
-        told = Forecast(value), error * error, rng.choices()
-        return AogdAldRound(t, x, y, *told, point, g, beta, joined, shrink, norm2, gain, lost)
+        answer = Forecast(value), error * error, rng.choices()
+        return AogdAldRound(t, x, y, *answer, point, g, beta, joined, shrink, norm2, gain, lost)
 
     def learn(self, config: AogdAldConfig, state: AogdAldState, played: AogdAldRound) -> None:
         a, size = state.coefficients, len(state.points)

@@ -140,9 +140,9 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
         require_bearable(t, w, kappa, mu)
         # v <- v + move Pz, in the terms of `Posterior.absorb`
         decision = Decision(value, w, move, move * D / math.sqrt(w) if w > 0.0 else 0.0, g)
-        told = (value - y) ** 2, rng.choices()
+        answer = (value - y) ** 2, rng.choices()
         projection = Projection(m, q, Pz, square)
-        return NonsAldRound(t, x, y, Forecast(value), *told, pulled, joined, projection, decision, (clipped, own))
+        return NonsAldRound(t, x, y, Forecast(value), *answer, pulled, joined, projection, decision, (clipped, own))
 
     def learn(self, config: NonsAldConfig, state: NonsAldState, played: NonsAldRound) -> None:
         if played.joined is not None:

@@ -55,8 +55,8 @@ class MetricPackingState(LearnerState):
         """Raises StateFormatError if its parts are not those of one moment."""
         dim, stored = self.packing.metric.dim, self.t if self._is_storing(config) else 0
         if self.X.view.shape != (dim, stored) or len(self.y) != stored:
-            told = f"inputs of shape {self.X.view.shape} and {len(self.y)} truths"
-            raise StateFormatError(f"{told} are stored after {self.t} rounds of {dim} inputs, not {stored} rounds")
+            detail = f"inputs of shape {self.X.view.shape} and {len(self.y)} truths"
+            raise StateFormatError(f"{detail} are stored after {self.t} rounds of {dim} inputs, not {stored} rounds")
         self.packing.require_estimate(config)
         if self.successor is not None:
             self.successor.require_progress(config, self.t, dim)

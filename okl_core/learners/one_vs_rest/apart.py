@@ -101,8 +101,8 @@ class Apart(Classes[ClassStates, ApartRound]):
         return sum(self._learner.extra_work(self._config, member, rounds) for member in state)
 
     def size(self, state: ClassStates) -> tuple[float, float]:
-        told = [self._learner.describe(self._config, member) for member in state]
-        return sum(numbers["dictionary"] for numbers in told), sum(numbers["bytes"] for numbers in told)
+        descriptions = [self._learner.describe(self._config, member) for member in state]
+        return sum(numbers["dictionary"] for numbers in descriptions), sum(numbers["bytes"] for numbers in descriptions)
 
 
 @contextmanager

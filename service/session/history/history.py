@@ -20,7 +20,7 @@ from okl_core.monitoring.thinned import Thinned
 from okl_core.monitoring.verdict import Verdict
 from okl_core.types import F64, BlockInfo, Standing, StatePart, Stored
 
-from ..codec import Said
+from ..codec import Trivial
 from ..definition import AlarmRules
 from ..moment import NO_MOMENT, Moment
 from ..scorecard import LARGEST, Issued
@@ -127,7 +127,7 @@ class History:
         """Whether the chunk is full, and so must be closed."""
         return len(self._open) == CHUNK
 
-    def says(self, task: Task | None) -> Said | None:
+    def trivial_forecasts(self, task: Task | None) -> Trivial | None:
         """The trivial forecasters' forecasts of the next truth; None before it is known what the truths are."""
         if self.plain is not None:
             return self.plain.forecasts()
@@ -135,12 +135,12 @@ class History:
             return None
         return _plain_of(task).forecasts()
 
-    def add(self, task: Task, lived: Lived, moment: Moment, said: Said | None) -> None:
-        """Add a round. `said`: the trivial forecasts at the time of the prediction, if that was not now."""
+    def add(self, task: Task, lived: Lived, moment: Moment, trivial: Trivial | None) -> None:
+        """Add a round. `trivial`: the trivial forecasts at the time of the prediction, if that was not now."""
         truths, judge = task.truths, task.judge
         truth = float(lived.truth > 0.0) if truths.is_classifier and not truths.has_classes else lived.truth
         plain, verdict, alarms = self._begun(task)
-        first, second = said or plain.forecasts()
+        first, second = trivial or plain.forecasts()
         (a, b), (c, d) = judge.plain(first, lived.truth), judge.plain(second, lived.truth)
         self.rounds += 1
         self._moment = moment
@@ -167,11 +167,11 @@ class History:
         is_classifier = task.truths.is_classifier
         truths = (y > 0.0).astype(np.float64) if is_classifier and not task.truths.has_classes else y
         plain, verdict, alarms = self._begun(task)
-        said = plain.run(truths)
-        plain_losses, plain_errors = judge.plain_rows(said, y)
+        forecasts = plain.run(truths)
+        plain_losses, plain_errors = judge.plain_rows(forecasts, y)
         off = values - truths
         with np.errstate(over="ignore"):
-            verdict.run(lived.errors if is_classifier else off * off, said.values, truths)
+            verdict.run(lived.errors if is_classifier else off * off, forecasts.values, truths)
         alarms.run(self.rounds + 1, moment.at, lived.errors)
         ends = self.ends(len(y))
         quantiles = np.tile(self.spread.quantiles(), (len(ends), 1))
@@ -210,8 +210,8 @@ class History:
         self._open = [tuple(row) for row in columns[:, closed:].T.tolist()]
         if len(ends):
             chunks = columns[:, :closed].reshape(len(SUMS), len(ends), CHUNK).sum(axis=2).T
-            told = np.tile(self._latest(numbers(), len(ends)), (len(ends), 1))
-            self.points.run(np.hstack((chunks, told, quantiles)))
+            latest = np.tile(self._latest(numbers(), len(ends)), (len(ends), 1))
+            self.points.run(np.hstack((chunks, latest, quantiles)))
 
     def close(self, numbers: Numbers) -> None:
         """Turn the full chunk into a point."""

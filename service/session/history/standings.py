@@ -53,8 +53,8 @@ class Standings:
     def weights(self) -> dict[str, list[float]]:
         """The weights of each part by name, one for each point."""
         columns = self._points.rows[:, _FIRST:].T
-        told = {name: columns[i].tolist() for i, name in enumerate(self.names)}
-        return told | ({OTHERS: columns[-1].tolist()} if columns[-1].any() else {})
+        weights = {name: columns[i].tolist() for i, name in enumerate(self.names)}
+        return weights | ({OTHERS: columns[-1].tolist()} if columns[-1].any() else {})
 
     @property
     def nbytes(self) -> int:

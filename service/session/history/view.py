@@ -88,7 +88,7 @@ class Outline:
 def view_of(history: History, *, is_classifier: bool) -> HistoryView:
     """The view of a history. Errors are mistake rates or RMSE; `window_*` cover the last WINDOW rounds, or the whole point if
     that is longer."""
-    judged = None if history.verdict is None else history.verdict.told()
+    judged = None if history.verdict is None else history.verdict.judgement()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
         is_classifier=is_classifier,
