@@ -225,7 +225,7 @@ class Rounds:
         of_this_turn: set[str] = set()
         for ticket in tickets:
             of_this_turn |= ticket.asked
-            for id in ticket.settled - of_this_turn:
+            for id in ticket.settled if ticket.may_repeat else ticket.settled - of_this_turn:
                 prediction = replica.waiting.get(id)
                 # Another worker may have settled in time a prediction that has expired here.
                 if id not in ticket.known and (prediction is None or prediction.until <= now):
@@ -240,7 +240,9 @@ class Rounds:
             if isinstance(found, Gone):
                 replica.drop()
                 raise SessionNotFound(replica.name)
-            ticket.known[id] = found.what
+            # That nothing is known of an id which the turn itself predicts would be false in the next turn.
+            if found.what is not None or id not in of_this_turn:
+                ticket.known[id] = found.what
             if found.missed is not None and (latest is None or found.missed.head.tip.round >= latest.head.tip.round):
                 latest = found.missed
         if latest is None:
@@ -283,6 +285,7 @@ class Rounds:
                 ticket.refuse(error)
             case Applied() | Waiting():
                 for ticket in tickets:
+                    ticket.may_repeat = True
                     if answer.id in ticket.ids:
                         ticket.known[answer.id] = answer
             case Behind(reading):

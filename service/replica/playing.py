@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 
 from okl.errors import ServiceError
@@ -50,9 +49,6 @@ async def play_turn(
 
     for share in scheduler.in_time(_shares(tickets, replica)):
         before = len(played)
-        if before:
-            # Other sessions have their turn on the event loop.
-            await asyncio.sleep(0)
         rounds, whole = sum([ticket.rounds for ticket in share]), max([ticket.rounds for ticket in share])
         is_long = turn.session.has_long_round(rounds + turn.is_pending)
         void = await scheduler.rounds(replica, work, rounds, is_long=is_long, whole=whole, done=done)

@@ -13,6 +13,10 @@ from typing import TypeVar
 
 from .replica import Replica
 
+BRIEF_S = 0.001
+"""Arithmetic shorter than this runs at once. In each iteration of the event loop at most one that takes longer is run, however
+many sessions are busy, so that a request meets few of them."""
+
 THREAD_FROM_S = 0.005
 """Arithmetic longer than this goes to a thread, so that other sessions are not held up; the hop costs 50 us."""
 
@@ -49,6 +53,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._short = ThreadPoolExecutor(SHORT_THREADS, "okl-short")
         self._long = ThreadPoolExecutor(LONG_THREADS, "okl-long")
+        self._on_loop = asyncio.Lock()
 
     def close(self) -> None:
         """Shut down: work under way continues, work that has not begun is cancelled."""
@@ -73,7 +78,11 @@ class Scheduler:
         pool = self._pool_of(replica.round_s, rounds, is_long)
         if pool is None and whole > WHOLE_ROUNDS:
             pool = self._short
-        if pool is None:
+        if pool is None and rounds * replica.round_s > BRIEF_S:
+            async with self._on_loop:
+                result, took = _timed(work)
+                await asyncio.sleep(0)
+        elif pool is None:
             result, took = _timed(work)
             if took > TURN_S:
                 # The next work may run on the event loop too, and a store may answer without yielding to other tasks.

@@ -60,8 +60,8 @@ class Summaries:
     async def _write_all(self, replicas: list[Replica]) -> None:
         for replica in replicas:
             session, position = replica.session, replica.position
-            if session is None or position is None:
-                # It is being changed, or was dropped.
+            if session is None or position is None or session.t != position.tip.round:
+                # It is being changed, is ahead of what is durable, or was dropped.
                 if replica.is_used:
                     self.note(replica)
                 continue

@@ -42,6 +42,7 @@ class Ticket:
 
     `asked` are the ids of its predictions, `settled` those of its truths; `known` is what the store holds under them.
     `deadline`: the time by which the client must be answered. `is_alone`: whether it needs a turn of its own.
+    `may_repeat`: whether its turn failed because the store knew an id of it, so that all its ids must be looked up.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Ticket:
         "ids",
         "is_alone",
         "known",
+        "may_repeat",
         "parts",
         "rounds",
         "sender",
@@ -75,6 +77,7 @@ class Ticket:
             self.settled.add(first.place.body_id)
         self.ids = self.asked | self.settled
         self.known: dict[str, Waiting | Applied | None] = {}
+        self.may_repeat = False
         if isinstance(first, Follow):
             self.settled = set(first.late_ids)
             self.ids |= self.settled

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from okl.errors import (
-    StoreTimeout,
-    StoreUnavailable,
-)
+from okl.errors import IdConflict, StoreTimeout, StoreUnavailable
 from service.api.dependencies import Worker
 from service.replica.tickets import Sender
+from service.session.requests import Question, Report
 from tests.service.definitions import RIDGE, define
 from tests.service.worker import (
     DATA,
@@ -73,6 +72,42 @@ async def test_a_store_that_is_away_is_told_at_once_and_the_copy_stays(worker: W
     assert not watched.of("read")
 
 
+async def test_a_repeated_stream_finds_all_its_ids_at_once(worker: Worker, watched: Watched) -> None:
+    """A client whose connection broke sends predictions and truths again. Each refused commit names only one id."""
+    await worker.sessions.create(define(RIDGE))
+    await worker.rounds.update("s", direct(50))
+
+    async def send() -> list[list[Any]]:
+        parts = [part for i in range(40) for part in (Question(X[i], f"p{i}"), Report(float(i % 2), f"p{i}"))]
+        begun = [worker.rounds.begin("s", [part]) for part in parts]
+        return [await one for one in begun]
+
+    first = await send()
+    watched.calls.clear()
+    again = await send()
+    assert len(watched.of("read")) <= 4
+    assert [one[0]._replace(is_duplicate=False) for one in again[1::2]] == [one[0] for one in first[1::2]]
+    assert all(isinstance(one[0], IdConflict) for one in again[::2])
+    assert (await worker.sessions.inspect("s")).t == 41
+
+
+async def test_a_summary_waits_for_the_rounds_to_be_durable(worker: Worker, watched: Watched) -> None:
+    """A turn of several rounds learns ahead, and its commit may fail."""
+    await worker.sessions.create(define(RIDGE))
+    await worker.rounds.update("s", direct(50))
+    gate = Gate(watched)
+    tasks = [worker.rounds.begin("s", [direct(i)]) for i in range(5)]
+    await gate.arrived.wait()
+    await worker.summaries.close()
+    early = watched.of("summarize")
+    gate.open()
+    await asyncio.gather(*tasks)
+    await worker.rounds.close()
+    await worker.summaries.close()
+    assert not early
+    assert [call.arguments[1].round for call in watched.of("summarize")] == [6]
+
+
 async def test_what_a_sender_has_under_way_is_done_in_its_order_or_not_at_all(worker: Worker, watched: Watched) -> None:
     await worker.sessions.create(define(RIDGE))
     arrived, opened, commits = asyncio.Event(), asyncio.Event(), 0
@@ -97,5 +132,5 @@ async def test_what_a_sender_has_under_way_is_done_in_its_order_or_not_at_all(wo
     assert [type(answer) for answer in answers[:3]] == [StoreTimeout] * 3
     assert answers[3][0].t == 1
     again = Sender()
-    repeated_result = await asyncio.gather(*(worker.rounds.begin("s", [direct(i, f"a{i}")], again) for i in range(3)))
-    assert [answer[0].t for answer in repeated_result] == [2, 3, 4]
+    again_told = await asyncio.gather(*(worker.rounds.begin("s", [direct(i, f"a{i}")], again) for i in range(3)))
+    assert [answer[0].t for answer in again_told] == [2, 3, 4]

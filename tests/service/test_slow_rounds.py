@@ -14,7 +14,7 @@ import pytest
 from okl_core import register
 from service.api.dependencies import Worker
 from service.app import make_worker
-from service.replica.scheduling import TURN_S
+from service.replica.scheduling import THREAD_FROM_S, TURN_S
 from service.replica.tickets import Sender
 from service.session.requests import Batch, Question, Report, Updated, as_result
 from service.settings import Settings
@@ -97,20 +97,31 @@ async def test_rounds_that_turn_slow_hold_up_no_other_session(clocked: SqliteSto
     assert max(waits) < TURN_S + MESSAGES * SLOW_S / 4
 
 
-async def test_a_turn_of_short_rounds_lets_others_have_their_turn(clocked: SqliteStore, own_registry: None) -> None:
-    """Without a thread, whose rounds would compete with the event loop for the interpreter."""
+@pytest.mark.parametrize("sessions", [1, 4])
+async def test_turns_of_short_rounds_let_others_have_their_turn(
+    clocked: SqliteStore, own_registry: None, sessions: int
+) -> None:
+    """However many sessions are busy. Rounds in a thread would compete with the event loop for the interpreter."""
     register(Even)
     worker = make_worker(Settings(store="sqlite://"), clocked)
-    await worker.sessions.create(define({"kind": "even"}))
-    for _ in range(20):
-        await worker.rounds.update("s", report(1.0))
+    names = [f"s{number}" for number in range(sessions)]
+    for name in names:
+        await worker.sessions.create(define({"kind": "even"}, name))
+        for _ in range(20):
+            await worker.rounds.update(name, report(1.0))
     Even.threads.clear()
-    commits, sender = worker.counts.commits, Sender()
     with bystander() as waits:
-        await asyncio.gather(*[worker.rounds.begin("s", [report(1.0)], sender) for _ in range(MESSAGES)])
+        begun = [
+            worker.rounds.begin(name, [report(1.0)], sender)
+            for name in names
+            if (sender := Sender())
+            for _ in range(MESSAGES)
+        ]
+        await asyncio.gather(*begun)
     await worker.close()
-    assert Even.threads.count(threading.main_thread()) > MESSAGES / 2
-    assert sum(wait > SHORT_S for wait in waits) > 2 * (worker.counts.commits - commits)
+    assert Even.threads.count(threading.main_thread()) > sessions * MESSAGES / 2
+    # Rounds that took SHORT_S each were played in shares of at most THREAD_FROM_S.
+    assert sum(wait > SHORT_S for wait in waits) > sessions * MESSAGES * SHORT_S / THREAD_FROM_S / 2
 
 
 async def test_a_block_that_turns_slow_holds_up_no_other_session(clocked: SqliteStore, own_registry: None) -> None:
