@@ -8,6 +8,7 @@ a neighbour does what is printed beside its latencies. `calm` is without a neigh
     list            GET /sessions, with 60 sessions of 10,000 named inputs
     block           requests of 5,000 rounds
     stream          600 rounds over a socket, many under way
+    streams         the same over eight sockets at once, each to a session of its own
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from okl.client import Client
 
 DIM = 10
 BLOCK = 500
+SOCKETS = 8
 GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
 EXACT = {"strict": True, "scale": {"kind": "none"}}
 rng = np.random.default_rng(0)
@@ -87,17 +90,28 @@ def block(client: Client, rounds: int) -> Step:
     return lambda: client.rounds("block", *rows(5_000))
 
 
-def stream(client: Client, rounds: int) -> Step:
-    client.create("stream", {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}, **EXACT)
+def stream(client: Client, rounds: int, name: str = "stream") -> Step:
+    client.create(name, {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}, **EXACT)
 
     def step() -> None:
         messages: list[dict[str, Any]] = []
         for x, y in zip(*rows(600), strict=True):
             id = f"m{rng.integers(2**62)}"
             messages += [{"x": x, "id": id}, {"id": id, "y": y}]
-        with client.stream("stream") as socket:
+        with client.stream(name) as socket:
             for answer in socket.ask(iter(messages), together=64):
                 assert "refused" not in answer, answer
+
+    return step
+
+
+def streams(client: Client, rounds: int) -> Step:
+    steps = [stream(client, rounds, f"stream-{number}") for number in range(SOCKETS)]
+
+    def step() -> None:
+        with ThreadPoolExecutor(SOCKETS) as pool:
+            for done in [pool.submit(one) for one in steps]:
+                done.result()
 
     return step
 
@@ -109,6 +123,7 @@ NEIGHBOURS: dict[str, Callable[[Client, int], Step] | None] = {
     "block": block,
     "embedding": embedding,
     "stream": stream,
+    "streams": streams,
 }
 
 

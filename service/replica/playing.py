@@ -23,9 +23,10 @@ async def play_turn(
     The last tickets are left for another turn if time is up, or if one needs a lookup first.
     """
     played: TicketAnswers = []
+    time = scheduler.turn_time()
 
     def work() -> tuple[Ticket, ServiceError | OklError] | None:
-        for ticket in scheduler.in_time(share):
+        for ticket in time.within(share):
             try:
                 turn.learn()
             except OklError as error:
@@ -47,7 +48,7 @@ async def play_turn(
     def done() -> int:
         return sum([ticket.rounds for ticket, _ in played])
 
-    for share in scheduler.in_time(_shares(tickets, replica)):
+    for share in _shares(tickets, replica):
         before = len(played)
         rounds, whole = sum([ticket.rounds for ticket in share]), max([ticket.rounds for ticket in share])
         is_long = turn.session.has_long_round(rounds + turn.is_pending)

@@ -9,13 +9,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, final
 
 from .replica import Replica
 
 BRIEF_S = 0.001
-"""Arithmetic shorter than this runs at once. In each iteration of the event loop at most one that takes longer is run, however
-many sessions are busy, so that a request meets few of them."""
+"""Arithmetic shorter than this runs at once. Of longer work on the event loop, each of its iterations does one piece at most,
+however many sessions are busy, so that a request meets few of them."""
 
 THREAD_FROM_S = 0.005
 """Arithmetic longer than this goes to a thread, so that other sessions are not held up; the hop costs 50 us."""
@@ -45,6 +45,23 @@ average: the first covers a forecast only, and learning, which may take a hundre
 SHORT_THREADS, LONG_THREADS = 4, 2
 
 T = TypeVar("T")
+
+
+@final
+class TurnTime:
+    """The time that is left of a turn; its waiting for other sessions does not count."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def within(self, requests: Iterable[T]) -> Iterator[T]:
+        """Yield the requests that the turn can begin in its time; rounds may be slower than expected."""
+        for request in requests:
+            if self._left <= 0.0:
+                return
+            started = time.perf_counter()
+            yield request
+            self._left -= time.perf_counter() - started
 
 
 class Scheduler:
@@ -104,13 +121,8 @@ class Scheduler:
             replica.round_s += share * (took - replica.round_s)
         return result
 
-    def in_time(self, requests: Iterable[T]) -> Iterator[T]:
-        """Yield the requests that a turn can begin in its time, at least one; rounds may get slower meanwhile."""
-        over = time.perf_counter() + TURN_S
-        for number, request in enumerate(requests):
-            if number and time.perf_counter() > over:
-                return
-            yield request
+    def turn_time(self) -> TurnTime:
+        return TurnTime(TURN_S)
 
     async def bytes(self, size: int, work: Callable[[], T]) -> T:
         """Run work whose time is proportional to this many bytes."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
@@ -17,7 +18,7 @@ from service.api.dependencies import Worker
 from service.app import make_worker
 from service.demo_data import magic
 from service.replica.replica import Replica
-from service.replica.scheduling import Scheduler
+from service.replica.scheduling import Scheduler, TurnTime
 from service.session.codec import BlockEntry, decode_entry
 from service.session.record import decode_record
 from service.session.requests import Report
@@ -195,8 +196,8 @@ class Steady(Scheduler):
         result, replica.round_s = work(), self.round_s
         return result
 
-    def in_time(self, requests: Iterable[T]) -> Iterator[T]:
-        return iter(requests)
+    def turn_time(self) -> TurnTime:
+        return TurnTime(math.inf)
 
     async def bytes(self, size: int, work: Callable[[], T]) -> T:
         return work()
