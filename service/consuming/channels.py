@@ -15,7 +15,15 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, SessionFailed, SessionNotFound, StateCorrupt
+from okl.errors import (
+    InvalidInput,
+    PayloadTooLarge,
+    ServiceError,
+    SessionFailed,
+    SessionMoved,
+    SessionNotFound,
+    StateCorrupt,
+)
 from okl.problems import error_of
 
 from .entries import Consumed, refusal
@@ -37,7 +45,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 
 PASSING: Final = (401, 429, 502, 503, 504)
-"""Retryable refusals, independent of the message: an expired key, an exhausted rate, an unavailable service or store."""
+"""Statuses of retryable refusals, independent of the message: an expired key, an exhausted rate, an unavailable service or
+store."""
 
 FINAL: Final = (SessionNotFound, InvalidInput, SessionFailed, StateCorrupt)
 """Errors of the session itself. Every other refusal of a socket is retryable."""
@@ -252,7 +261,7 @@ class Channel:
             for answer in _split(data, len(frame)):
                 found = from_json(answer)
                 refused = found.get("refused")
-                if refused is not None and refused["status"] in PASSING:
+                if refused is not None and _is_retryable(refused):
                     raise Lost(refused["detail"])
                 self._count -= 1
                 self._alone = max(0, self._alone - 1)
@@ -282,6 +291,12 @@ class Channel:
 
     def _refuse(self, message: Consumed, error: ServiceError) -> None:
         self._answered(message, refusal(error), True)
+
+
+def _is_retryable(refused: dict[str, Any]) -> bool:
+    """Whether the message waits. A session that has moved goes on elsewhere; expired predictions have the same status."""
+    status = refused["status"]
+    return status in PASSING or isinstance(error_of(status, to_json(refused)), SessionMoved)
 
 
 def _joined(frame: list[Consumed]) -> bytes:

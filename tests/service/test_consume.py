@@ -302,6 +302,26 @@ def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> No
 
 @pytest.mark.redis
 @pytest.mark.slow
+def test_messages_to_a_session_that_moved_wait_until_the_consumer_asks_there(redis_url: str, tmp_path: Path) -> None:
+    here, there = (f"sqlite:///{tmp_path / name}.sqlite3" for name in ("here", "there"))
+    with listening(here) as url, connected(redis_url) as client:
+        with Client(url) as okl:
+            okl.create("a", labels=["no", "yes"])
+        entries = [add(client, "a", '{"x": [1, 2], "y": "yes"}')]
+        with consuming(redis_url, "--create", "--url", url) as process:
+            wait_until(lambda: len(answered(client)) == 1, 30.0)
+            assert CliRunner().invoke(app, ["move", "a", "--store", here, "--to", there]).exit_code == 0
+            entries.append(add(client, "a", '{"x": [1, 2], "y": "yes"}'))
+            stderr = process.stderr
+            assert stderr is not None
+            wait_until(lambda: "has moved" in stderr.readline(), 30.0)
+        with listening(there) as url_there, consuming(redis_url, "--url", url_there):
+            wait_until(lambda: len(answered(client)) == 2, 30.0)
+        assert [answered(client)[one].get("t") for one in entries] == [1, 2]
+
+
+@pytest.mark.redis
+@pytest.mark.slow
 def test_a_dead_consumers_entries_are_taken_over(redis_url: str, served: str) -> None:
     with connected(redis_url) as client:
         client.xgroup_create("rounds", "okl", "0", mkstream=True)
