@@ -18,16 +18,15 @@ TLS_MISTAKES: Final = {
 """What to change, by OpenSSL's reason."""
 
 
-def checked_url(url: str) -> str:
+def checked_url(url: str, what: str = "The url of a service") -> str:
     """The URL, unchanged. Raises ConfigurationError if it is not an http or https URL, which no retry would mend."""
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise ConfigurationError(f"{url!r} is no url of a service: {error}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(
-            f"The url of a service is like http://127.0.0.1:8000 or https://okl.example, not {url!r}."
-        )
+        is_web = parsed.scheme in ("http", "https") and parsed.host
+    except (httpx.InvalidURL, TypeError):
+        is_web = False
+    if not is_web:
+        raise ConfigurationError(f"{what} is like http://127.0.0.1:8000 or https://okl.example, not {url!r}.")
     return url
 
 
