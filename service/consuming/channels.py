@@ -24,6 +24,7 @@ from okl.errors import (
     SessionNotFound,
     StateCorrupt,
 )
+from okl.masking import shown_url
 from okl.problems import error_of
 
 from .entries import Consumed, refusal
@@ -137,6 +138,7 @@ class Channel:
 
     def __init__(self, address: str, turns: Turns, answered: Answered) -> None:
         self._address = address
+        self._shown = shown_url(address)
         self._turns = turns
         self._answered = answered
         self._waiting: deque[Consumed] = deque()
@@ -181,7 +183,7 @@ class Channel:
                 await self._pause(str(error) or type(error).__name__)
             except Exception as error:
                 # The peer may not be okl. If this task ended, its messages would never be answered.
-                log.exception("the service answers what cannot be read", extra={"address": self._address})
+                log.exception("the service answers what cannot be read", extra={"address": self._shown})
                 self._again(error)
                 await self._pause(type(error).__name__)
 
@@ -200,7 +202,7 @@ class Channel:
         self._failures += 1
         pause_s = pause_after(self._failures - 1)
         if self._failures > 1:
-            log.warning("the service does not answer", extra={"address": self._address, "detail": detail})
+            log.warning("the service does not answer", extra={"address": self._shown, "detail": detail})
         await asyncio.sleep(pause_s)
 
     # -- one socket -----------------------------------------------------------------------------------------------------

@@ -282,6 +282,17 @@ def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
     assert max(frames[frames.index(1) + 16 :]) > 1
 
 
+def test_a_password_in_the_url_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        channels = Channels("http://bob:hunter2@127.0.0.1:9", lambda *_: None, most=1)
+        channels.send(entry({"x": [1]}))
+        await asyncio.to_thread(wait_until, lambda: bool(caplog.records))
+        await channels.close()
+
+    asyncio.run(run())
+    assert vars(caplog.records[0])["address"] == "ws://127.0.0.1:9/sessions/s/stream"
+
+
 @pytest.mark.redis
 @pytest.mark.slow
 def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> None:
