@@ -103,6 +103,8 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         ("archive", "a", "--out", str(tmp_path / "past")),
         ("backtest", "a", "--learner", "mean"),
         ("repair", "a"),
+        ("keys", "list"),
+        ("keys", "revoke", "abcdefgh"),
     ):
         assert "There is no store" in okl(*command, "--store", url, code=2)
     assert list(tmp_path.iterdir()) == []
