@@ -432,7 +432,7 @@ def test_a_redis_that_is_full_is_told_and_waited_for(tmp_path: Path, served: str
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ((), 2, "NOGROUP"),
+        ((), 2, "--create makes both"),
         (("--stream", "answers"), 2, "would be answered"),
         (("--redis", "http://x"), 2, "--redis takes"),
         (("--url", "x:1"), 2, "--url takes"),
