@@ -10,6 +10,7 @@ from typing import Final
 import httpx
 
 from okl.errors import ConfigurationError
+from okl.masking import shown_url
 
 TLS_MISTAKES: Final = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here: name that of its authority in SSL_CERT_FILE",
@@ -18,16 +19,18 @@ TLS_MISTAKES: Final = {
 """What to change, by OpenSSL's reason."""
 
 
-def checked_url(url: str) -> str:
-    """The URL, unchanged. Raises ConfigurationError if it is not an http or https URL, which no retry would mend."""
+def checked_url(url: str, what: str = "The url of a service") -> str:
+    """The URL, unchanged. Raises ConfigurationError if it is not an http or https URL, which no retry would mend.
+
+    The error never quotes the URL: it may hold a password.
+    """
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise ConfigurationError(f"{url!r} is no url of a service: {error}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(
-            f"The url of a service is like http://127.0.0.1:8000 or https://okl.example, not {url!r}."
-        )
+        is_web = parsed.scheme in ("http", "https") and parsed.host
+    except (httpx.InvalidURL, TypeError):
+        is_web = False
+    if not is_web:
+        raise ConfigurationError(f"{what} is like http://127.0.0.1:8000 or https://okl.example.")
     return url
 
 
@@ -45,7 +48,7 @@ def tls_mistake(url: str, error: BaseException) -> ConfigurationError | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) and cause.reason in TLS_MISTAKES:
-            return ConfigurationError(f"Cannot connect to {url}: {TLS_MISTAKES[cause.reason]} ({cause}).")
+            return ConfigurationError(f"Cannot connect to {shown_url(url)}: {TLS_MISTAKES[cause.reason]} ({cause}).")
         cause = cause.__cause__ or cause.__context__
     return None
 

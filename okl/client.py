@@ -13,6 +13,7 @@ from okl.addresses import checked_url, headers_of, is_this_machine, tls_mistake
 from okl.errors import ServiceError, Unreachable, WrongType
 from okl.events import EventReader
 from okl.forks import PerProcess
+from okl.masking import shown_url
 from okl.problems import error_of, no_service
 from okl.routes import ROUTES, Learner, Routes
 from okl.session import AsyncSession, Session
@@ -302,8 +303,10 @@ def _answer(call: Call, response: httpx.Response) -> Any:
 
 def _unreachable(url: str, error: httpx.RequestError) -> ServiceError:
     if isinstance(error, httpx.TimeoutException):
-        return Unreachable(f"The service at {url} did not answer in time.")
-    return tls_mistake(url, error) or Unreachable(f"No service answers at {url} ({error}); start one with `okl serve`.")
+        return Unreachable(f"The service at {shown_url(url)} did not answer in time.")
+    return tls_mistake(url, error) or Unreachable(
+        f"No service answers at {shown_url(url)} ({error}); start one with `okl serve`."
+    )
 
 
 def _since(last_id: str | None) -> dict[str, str]:
@@ -311,7 +314,9 @@ def _since(last_id: str | None) -> dict[str, str]:
 
 
 def _cut(session: str, url: str, error: httpx.RequestError) -> ServiceError:
-    return tls_mistake(url, error) or Unreachable(f"The events of {session!r} from {url} were cut ({error}).")
+    return tls_mistake(url, error) or Unreachable(
+        f"The events of {session!r} from {shown_url(url)} were cut ({error})."
+    )
 
 
 def local_url(host: str, port: int, scheme: str = "http") -> str:

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from okl.addresses import is_this_machine, tls_mistake
 from okl.errors import NotFinite, PayloadTooLarge, ServiceError, Unreachable, WrongType, passes
 from okl.forks import Ids
+from okl.masking import shown_url
 from okl.problems import error_of, no_service
 from okl.talks import path_of
 from okl.values import as_json, row
@@ -212,7 +213,7 @@ class Conversation:
             if self._failing_since is None:
                 self._failing_since = now
             elif now - self._failing_since > BACK_WITHIN_S:
-                raise Unreachable(f"No answer comes from {self._url} ({error}).") from error
+                raise Unreachable(f"No answer comes from {shown_url(self._url)} ({error}).") from error
             else:
                 yield Pause(AGAIN_AFTER_S)
             yield from self._connected(self._failing_since)
@@ -238,7 +239,7 @@ class Conversation:
                 if (mistake := tls_mistake(self._url, error)) is not None:
                     raise mistake from error
                 if time.monotonic() - started > BACK_WITHIN_S:
-                    raise Unreachable(f"No service answers at {self._url} ({error}).") from error
+                    raise Unreachable(f"No service answers at {shown_url(self._url)} ({error}).") from error
             else:
                 return
             yield Pause(AGAIN_AFTER_S)

@@ -17,6 +17,7 @@ from okl._scores import F64, decision_of, probabilities_of
 from okl.answers import Label, Predictions, label_key
 from okl.client import Client
 from okl.frames import Form, array_of
+from okl.masking import shown_url
 from okl.routes import Learner
 from okl.session import Session
 from okl.values import column
@@ -91,10 +92,10 @@ class _Remote:
         return self.session.predict_many(X)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.client.url!r}, {self.name!r})"
+        return f"{type(self).__name__}({shown_url(self.client.url)!r}, {self.name!r})"
 
     def _repr_html_(self) -> str:
-        rows = {"service": self.client.url, "session": self.name, "learner": self.learner}
+        rows = {"service": shown_url(self.client.url), "session": self.name, "learner": self.learner}
         return table(f"okl.{type(self).__name__}", rows | self.settings)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from tenacity import AsyncRetrying, Retrying
 
 from okl._html import table
 from okl.answers import Played
+from okl.masking import shown_url
 from okl.rounds import BLOCK, Rounds
 from okl.routes import Learner
 from okl.stream import AsyncStream, Stream, cancelled
@@ -46,10 +47,10 @@ class Session:
         self._held(self._talks.make(learner, settings))
 
     def __repr__(self) -> str:
-        return f"Session({self.name!r}, {self.client.url!r})"
+        return f"Session({self.name!r}, {shown_url(self.client.url)!r})"
 
     def _repr_html_(self) -> str:
-        return table("okl.Session", {"service": self.client.url, "session": self.name})
+        return table("okl.Session", {"service": shown_url(self.client.url), "session": self.name})
 
     predict = sync_method(Rounds.predict)
     update = sync_method(Rounds.update)
@@ -99,10 +100,10 @@ class AsyncSession:
         return session
 
     def __repr__(self) -> str:
-        return f"AsyncSession({self.name!r}, {self.client.url!r})"
+        return f"AsyncSession({self.name!r}, {shown_url(self.client.url)!r})"
 
     def _repr_html_(self) -> str:
-        return table("okl.AsyncSession", {"service": self.client.url, "session": self.name})
+        return table("okl.AsyncSession", {"service": shown_url(self.client.url), "session": self.name})
 
     predict = async_method(Rounds.predict)
     update = async_method(Rounds.update)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from pydantic_settings import (
 )
 
 from okl.errors import ConfigurationError
+from okl.masking import shown_url
 
 from .start import check_choice
 from .store.base import Limits
@@ -233,9 +233,5 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def without_password(url: str) -> str:
-    """The store's URL without user, password and options, fit to be shown; "..." where these cannot be told apart."""
-    scheme, _, rest = url.partition("://")
-    if scheme == "sqlite":
-        return url.partition("?")[0]
-    shown = re.fullmatch(r"(?:[^@/?#]*@)?([^@?#]*)(?:\?[^@#]*)?", rest)
-    return f"{scheme}://{shown[1] if shown else '...'}"
+    """The store's URL, fit to be shown. A file's name may have any character."""
+    return url.partition("?")[0] if url.startswith("sqlite://") else shown_url(url)

@@ -20,7 +20,7 @@ from okl.errors import ServiceError, SessionExists, SessionNotFound
 from ..session.following import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.base import Gone, Head, Store, present
-from ..store.moving import Seal, sealed
+from ..store.moving import FOR_GOOD, Seal, sealed
 from .parts import Arrival, Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
@@ -39,14 +39,14 @@ class Moved(NamedTuple):
 async def move(
     source: Store, target: Store, name: str, new_name: str | None = None, to: str = "", *, patience_s: float = 0.0
 ) -> Moved:
-    """Move a session; a call after a crash finishes the move. `to` is the address that clients are told; `patience_s` is the
-    time to wait for the seal of another mover that may have died.
+    """Move a session; a call after a crash finishes the move. `to` is the address that clients are told, also if the session
+    has moved before; `patience_s` is the time to wait for the seal of another mover that may have died.
 
     Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved.
     """
     new_name = new_name or name
     if (finished := await _finished(source, target, name, new_name)) is not None:
-        return finished
+        return await _readdressed(source, name, finished, to)
     token = new_token()
     lease, remains = Lease(source, name, token), Seal("moved", token, to)
     await lease.take(patience_s)
@@ -97,6 +97,14 @@ async def _finished(source: Store, target: Store, name: str, new_name: str) -> M
         if is_ours and not existing.seal:
             return Moved(new_name, existing.tip.round, is_new=False, remains=head.seal)
     raise sealed(name, head.seal)
+
+
+async def _readdressed(source: Store, name: str, moved: Moved, to: str) -> Moved:
+    """The moved session, whose remains tell clients the address `to` from now on, if there is one."""
+    remains = Seal.of(moved.remains)._replace(to=to).note()
+    if to and await source.seal(name, remains, FOR_GOOD, moved.remains):
+        return moved._replace(remains=remains)
+    return moved
 
 
 async def rename(store: Store, name: str, new_name: str) -> Moved:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from .outcome import REFUSED, errors_in_a_line
+from .stores import check_there
 
 keys_app = typer.Typer(help="Create, list and revoke API keys, directly in the store.", no_args_is_help=True)
 
@@ -48,7 +49,8 @@ def list_keys(store: StoreOption = None) -> None:
     from . import keys
 
     with errors_in_a_line():
-        found = keys.all_keys(_store(store))
+        check_there(url := _store(store))
+        found = keys.all_keys(url)
     table = Table(*("id", "name", "scope", "prefix", "rate", "made (UTC)", "expires (UTC)"))
     for key in found:
         table.add_row(*keys.line_of(key))
@@ -63,7 +65,8 @@ def revoke_key(
     from . import keys
 
     with errors_in_a_line():
-        existed = keys.revoke(_store(store), id)
+        check_there(url := _store(store))
+        existed = keys.revoke(url, id)
     if not existed:
         typer.echo("There is no such key.", err=True)
         raise typer.Exit(REFUSED)

@@ -77,7 +77,11 @@ def add_to(app: typer.Typer) -> None:
         tell: Annotated[str, typer.Option(help="Url of the service there, told to clients that still ask here.")] = "",
     ) -> None:
         """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
+        from okl.addresses import checked_url
+
         with errors_in_a_line():
+            if tell:
+                checked_url(tell, "--tell")
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
             _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)

@@ -15,7 +15,16 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, SessionFailed, SessionNotFound, StateCorrupt
+from okl.errors import (
+    InvalidInput,
+    PayloadTooLarge,
+    ServiceError,
+    SessionFailed,
+    SessionMoved,
+    SessionNotFound,
+    StateCorrupt,
+)
+from okl.masking import shown_url
 from okl.problems import error_of
 
 from .entries import Consumed, refusal
@@ -37,7 +46,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 
 PASSING: Final = (401, 429, 502, 503, 504)
-"""Retryable refusals, independent of the message: an expired key, an exhausted rate, an unavailable service or store."""
+"""Statuses of retryable refusals, independent of the message: an expired key, an exhausted rate, an unavailable service or
+store."""
 
 FINAL: Final = (SessionNotFound, InvalidInput, SessionFailed, StateCorrupt)
 """Errors of the session itself. Every other refusal of a socket is retryable."""
@@ -128,6 +138,7 @@ class Channel:
 
     def __init__(self, address: str, turns: Turns, answered: Answered) -> None:
         self._address = address
+        self._shown = shown_url(address)
         self._turns = turns
         self._answered = answered
         self._waiting: deque[Consumed] = deque()
@@ -172,7 +183,7 @@ class Channel:
                 await self._pause(str(error) or type(error).__name__)
             except Exception as error:
                 # The peer may not be okl. If this task ended, its messages would never be answered.
-                log.exception("the service answers what cannot be read", extra={"address": self._address})
+                log.exception("the service answers what cannot be read", extra={"address": self._shown})
                 self._again(error)
                 await self._pause(type(error).__name__)
 
@@ -191,7 +202,7 @@ class Channel:
         self._failures += 1
         pause_s = pause_after(self._failures - 1)
         if self._failures > 1:
-            log.warning("the service does not answer", extra={"address": self._address, "detail": detail})
+            log.warning("the service does not answer", extra={"address": self._shown, "detail": detail})
         await asyncio.sleep(pause_s)
 
     # -- one socket -----------------------------------------------------------------------------------------------------
@@ -252,7 +263,7 @@ class Channel:
             for answer in _split(data, len(frame)):
                 found = from_json(answer)
                 refused = found.get("refused")
-                if refused is not None and refused["status"] in PASSING:
+                if refused is not None and _is_retryable(refused):
                     raise Lost(refused["detail"])
                 self._count -= 1
                 self._alone = max(0, self._alone - 1)
@@ -282,6 +293,12 @@ class Channel:
 
     def _refuse(self, message: Consumed, error: ServiceError) -> None:
         self._answered(message, refusal(error), True)
+
+
+def _is_retryable(refused: dict[str, Any]) -> bool:
+    """Whether the message waits. A session that has moved goes on elsewhere; expired predictions have the same status."""
+    status = refused["status"]
+    return status in PASSING or isinstance(error_of(status, to_json(refused)), SessionMoved)
 
 
 def _joined(frame: list[Consumed]) -> bytes:

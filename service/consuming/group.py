@@ -168,7 +168,8 @@ class Group:
         except ResponseError as error:
             if not is_refusal(error):
                 raise
-            raise ConfigurationError(f"Redis refuses {command[0]}: {error}") from error
+            advice = "; --create makes both." if str(error).startswith("NOGROUP") else ""
+            raise ConfigurationError(f"Redis refuses {command[0]}: {error}{advice}") from error
 
 
 def _entries(stream: str, found: Sequence[Any]) -> list[Delivered]:

@@ -57,6 +57,11 @@ WITHOUT_FLUSH = ("off", "normal")
 """Modes in which a commit does not wait for the disk, so that it may run on the event loop."""
 
 
+def now_s() -> float:
+    """The time to the microsecond, as Redis tells it: a copy of a session in another store has the same times."""
+    return round(time.time(), 6)
+
+
 @final
 class SqliteStore:
     def __init__(
@@ -66,7 +71,7 @@ class SqliteStore:
         synchronous: str = "normal",
         timeout_s: float = 5.0,
         limits: Limits | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = now_s,
     ) -> None:
         self._file = SqliteFile(path, synchronous, timeout_s)
         self._writes_here = path != MEMORY and synchronous in WITHOUT_FLUSH

@@ -104,6 +104,9 @@ def test_it_has_as_many_processes_as_it_is_told_whatever_the_machine_has() -> No
         ("POST", "/rounds", "r-1", True),
         # A route that does not take the header as an id.
         ("POST", "/step", "u-1", False),
+        ("PUT", "/snapshot", None, False),
+        ("DELETE", "", None, False),
+        ("DELETE", "/checkpoints/c", None, False),
     ],
 )
 def test_what_may_have_been_done_is_asked_again_only_with_an_id(
@@ -115,7 +118,7 @@ def test_what_may_have_been_done_is_asked_again_only_with_an_id(
         servers[0].breaks = True
         headers = {} if key is None else {"Idempotency-Key": key}
         with balancer([server.name for server in servers]) as front, asking(front) as http:
-            content = b"x" * 100_000 if method == "POST" else None
+            content = b"x" * 100_000 if method in ("POST", "PUT") else None
             answer = http.request(method, f"/sessions/{name}{path}", headers=headers, content=content)
         asked = [len(server.asked) for server in servers]
     if is_repeated:

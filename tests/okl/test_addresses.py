@@ -36,6 +36,20 @@ def test_a_key_is_taken_from_a_line_and_never_told(url: str) -> None:
         assert "okl_s" not in str(told.value)
 
 
+def test_a_password_in_the_url_is_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("okl.conversation.BACK_WITHIN_S", 0.0)
+    for wrong in ("bob:hunter2@127.0.0.1", "http://bob:hunter2"):
+        with pytest.raises(ConfigurationError) as refused:
+            Client(wrong)
+        assert "hunter2" not in str(refused.value)
+    with Client("http://bob:hunter2@127.0.0.1:9") as client:
+        for call in (client.sessions, lambda: next(client.events("s")), lambda: client.stream("s").__enter__()):
+            with pytest.raises(Unreachable, match=r"//127\.0\.0\.1:9 ") as told:
+                call()
+            assert "hunter2" not in str(told.value)
+        assert repr(client.session("clicks")) == "Session('clicks', 'http://127.0.0.1:9')"
+
+
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY"])
 def test_no_proxy_leads_to_this_machine(url: str, session: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
-
 from service.archive.transport import names_in
 from service.session.codec import RoundEntry, decode_entry, encode_round
 from service.session.definition import Definition
@@ -87,7 +85,7 @@ class Unexamined:
 
 
 async def told(store: Store, name: str = "s") -> list[Any]:
-    """All that a caller can find out; times to the microsecond, which is what Redis keeps."""
+    """All that a caller can find out."""
     reading, page, whole = await store.read(name), await store.waiting(name, None, 10), await store.whole(name)
     assert isinstance(reading, Reading)
     assert isinstance(page, WaitingPage)
@@ -97,7 +95,7 @@ async def told(store: Store, name: str = "s") -> list[Any]:
     found = reading.head
     times = [found.created_at, found.updated_at, found.snapshot_at, *(one.expires_at for one in page.items)]
     return [
-        [pytest.approx(time, abs=1e-6) for time in times],
+        times,
         [getattr(found, field) for field in Head.__slots__ if not field.endswith("_at") and field != "name"],
         (reading.start, reading.entries, reading.snapshot),
         (whole.first, whole.base, whole.entries),

@@ -282,6 +282,17 @@ def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
     assert max(frames[frames.index(1) + 16 :]) > 1
 
 
+def test_a_password_in_the_url_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        channels = Channels("http://bob:hunter2@127.0.0.1:9", lambda *_: None, most=1)
+        channels.send(entry({"x": [1]}))
+        await asyncio.to_thread(wait_until, lambda: bool(caplog.records))
+        await channels.close()
+
+    asyncio.run(run())
+    assert vars(caplog.records[0])["address"] == "ws://127.0.0.1:9/sessions/s/stream"
+
+
 @pytest.mark.redis
 @pytest.mark.slow
 def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> None:
@@ -298,6 +309,26 @@ def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> No
         with consuming(redis_url, "--url", url, OKL_KEY=fresh.text):
             wait_until(lambda: len(answered(client)) == len(entries), 30.0)
         assert sorted(answered(client)[one].get("t") for one in entries) == list(range(1, 61))
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_messages_to_a_session_that_moved_wait_until_the_consumer_asks_there(redis_url: str, tmp_path: Path) -> None:
+    here, there = (f"sqlite:///{tmp_path / name}.sqlite3" for name in ("here", "there"))
+    with listening(here) as url, connected(redis_url) as client:
+        with Client(url) as okl:
+            okl.create("a", labels=["no", "yes"])
+        entries = [add(client, "a", '{"x": [1, 2], "y": "yes"}')]
+        with consuming(redis_url, "--create", "--url", url) as process:
+            wait_until(lambda: len(answered(client)) == 1, 30.0)
+            assert CliRunner().invoke(app, ["move", "a", "--store", here, "--to", there]).exit_code == 0
+            entries.append(add(client, "a", '{"x": [1, 2], "y": "yes"}'))
+            stderr = process.stderr
+            assert stderr is not None
+            wait_until(lambda: "has moved" in stderr.readline(), 30.0)
+        with listening(there) as url_there, consuming(redis_url, "--url", url_there):
+            wait_until(lambda: len(answered(client)) == 2, 30.0)
+        assert [answered(client)[one].get("t") for one in entries] == [1, 2]
 
 
 @pytest.mark.redis
@@ -401,7 +432,7 @@ def test_a_redis_that_is_full_is_told_and_waited_for(tmp_path: Path, served: str
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ((), 2, "NOGROUP"),
+        ((), 2, "--create makes both"),
         (("--stream", "answers"), 2, "would be answered"),
         (("--redis", "http://x"), 2, "--redis takes"),
         (("--url", "x:1"), 2, "--url takes"),

@@ -82,6 +82,8 @@ def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     assert "Session not found" in okl("move", "nobody", "--store", store, "--to", target, code=1)
     assert "there already" in okl("move", "--store", store, "--to", store, code=2)
     assert "unknown scheme" in okl("move", "--store", store, "--to", "mongo://host", code=2)
+    told = okl("move", "a", "--store", store, "--to", target, "--tell", "notaurl", code=2)
+    assert "--tell is like http://127.0.0.1:8000" in told
     for source, to in ((store, "redis://[::1/0"), ("redis://:secret@[::1/0", store)):
         refused = okl("move", "--store", source, "--to", to, code=2)
         assert "malformed" in refused
@@ -101,6 +103,8 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         ("archive", "a", "--out", str(tmp_path / "past")),
         ("backtest", "a", "--learner", "mean"),
         ("repair", "a"),
+        ("keys", "list"),
+        ("keys", "revoke", "abcdefgh"),
     ):
         assert "There is no store" in okl(*command, "--store", url, code=2)
     assert list(tmp_path.iterdir()) == []

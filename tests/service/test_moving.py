@@ -39,6 +39,10 @@ async def test_there_and_back(stores: tuple[Store, Store]) -> None:
             await source.commit("s", FIRST, [])
         assert caught.value.extra["location"] == "https://new.example"
         assert await move(source, target, "s") == moved._replace(is_new=False)
+        # The same move with another address changes what clients are told.
+        await move(source, target, "s", to="https://other.example")
+        with pytest.raises(SessionMoved, match="other"):
+            await source.commit("s", FIRST, [])
     assert not is_live(await redis.head("s"))
     tip = (await head(sqlite, "s")).tip
     await append(sqlite, chain(tip, "p", "q", "cancelled"), "s")
