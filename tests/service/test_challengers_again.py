@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from okl.errors import StoreUnavailable
@@ -10,8 +12,8 @@ from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.summary import decode_summary
 from service.store.base import Gone, Head, Reading
-from tests.service.api import Api, serving_on
-from tests.service.challenged import AUTO, session_of
+from tests.service.api import Api, serving, serving_on
+from tests.service.challenged import AUTO, attach, session_of
 from tests.service.definitions import POMDR
 from tests.service.worker import Call, Watched
 
@@ -78,3 +80,27 @@ async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(wa
         head = await api.store.head("s")
         assert isinstance(head, Head)
         assert decode_summary(head.summary).asked_at is not None
+
+
+async def test_a_full_challenger_refuses_each_round_once() -> None:
+    """Its copy is not loaded again for that, and no copy of it stays in memory until garbage is collected."""
+    async with serving("sqlite://", session_bytes=40_000) as api:
+        await api.create(MEAN)
+        await attach(api, {"kind": "kernel-ridge"})
+        await api.worker.followers.close()
+        counts, loads = api.worker.counts, 0
+        gc.collect()
+        gc.disable()
+        try:
+            for n in (300, 600, 900, 900):
+                for _ in range((await api.inspect())["t"], n, 20):
+                    await api.rounds([[float(i)] for i in range(20)], [1.0] * 20)
+                pursued = await api.worker.pursuit.follow("s", "c")
+                assert "the cap is 40000" in pursued.refused
+                full = await api.call("GET", "/sessions/s/challengers/c")
+                assert (full["behind"], full["t"] + full["skipped"]) == (0, n)
+                copies = [one for one in gc.get_objects() if isinstance(one, Session) and one.definition.name == "s~c"]
+                loads = loads or counts.replays
+                assert (len(copies), counts.replays) == (1, loads)
+        finally:
+            gc.enable()
