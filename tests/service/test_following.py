@@ -119,6 +119,26 @@ async def test_a_worker_that_dies_while_it_follows(watched: Watched, is_late: bo
         assert told["comparison"]["rounds"] == 30
 
 
+async def test_a_challenger_that_is_slow_does_not_delay_those_of_other_sessions(watched: Watched) -> None:
+    async with serving_on(watched.as_store) as api:
+        api.worker.followers.start(api.worker.pursuit)
+        go_on = asyncio.Event()
+
+        async def before(call: Any) -> None:
+            if call.method == "commit" and call.arguments[0] == "a~c":
+                await go_on.wait()
+
+        watched.before = before
+        for name in ("a", "b"):
+            await api.create(**CHAMPION, name=name)
+            await attach(api, name=name)
+            for row in range(5):
+                await api.update(named(row), name, x=X[row].tolist())
+        assert (await caught_up(api, name="b"))["t"] == 5
+        go_on.set()
+        assert (await caught_up(api, name="a"))["t"] == 5
+
+
 async def test_a_challenger_that_is_too_far_behind_says_what_it_skipped(store_url: str) -> None:
     async with serving(store_url, retain_entries=5) as api:
         await api.create(**CHAMPION)
