@@ -172,6 +172,8 @@ class Pursuit:
         """Play a reading on the challenger; None if another worker followed meanwhile."""
         if champion.task is None:
             return Pursued(reading.head.tip, 0, None)
+        # After a roll back, the tip from before it says nothing of how far the challenger is behind.
+        _keep(self._past, own, progress)
         rounds, skipped, refused = 0, progress.skipped, progress.refused
         start, first = progress.start or reading.start, reading.start
         for entries, is_last in _in_parts(reading.entries):

@@ -13,7 +13,7 @@ from service.session.snapshot import pack
 from service.session.summary import decode_summary
 from service.store.base import Gone, Head, Reading
 from tests.service.api import Api, serving, serving_on
-from tests.service.challenged import AUTO, attach, session_of
+from tests.service.challenged import AUTO, CLIPPED, attach, session_of
 from tests.service.definitions import POMDR
 from tests.service.worker import Call, Watched
 
@@ -55,6 +55,25 @@ async def test_rounds_that_are_taken_back_are_not_followed_by_all_others(memory:
         await memory.worker.pursuit.follow("s", "c")
         assert (await memory.call("GET", "/sessions/s/challengers/c"))["t"] == learned
         await memory.update(1.0, x=[1.0])
+
+
+async def test_how_far_a_challenger_is_behind_after_a_roll_back(memory: Api) -> None:
+    await memory.create(MEAN)
+    await attach(memory, CLIPPED)
+    await memory.worker.followers.close()
+    await memory.rounds([[1.0, 1.0]] * 5, [0.5] * 5)
+    await memory.call("POST", "/sessions/s/checkpoints", {"name": "k"}, status=201)
+    await memory.rounds([[1.0, 1.0]] * 5, [0.5] * 5)
+    await memory.worker.pursuit.follow("s", "c")
+    await memory.call("POST", "/sessions/s/rollback", {"checkpoint": "k"}, headers={"If-Match": "*"})
+    await memory.worker.pursuit.follow("s", "c")
+    # The latter rounds have truths that it does not take.
+    for y, learned, skipped in ((0.5, 13, 0), (5.0, 13, 3)):
+        await memory.rounds([[1.0, 1.0]] * 3, [y] * 3)
+        assert (await memory.call("GET", "/sessions/s/challengers/c"))["behind"] == 3
+        await memory.worker.pursuit.follow("s", "c")
+        told = await memory.call("GET", "/sessions/s/challengers/c")
+        assert (told["t"], told["behind"], told["skipped"]) == (learned, 0, skipped)
 
 
 async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(watched: Watched) -> None:
