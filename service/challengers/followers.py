@@ -1,7 +1,8 @@
 """Background following: a worker's challengers follow their champions.
 
-The worker that commits to a champion lets its challengers follow at once. A periodic sweep over the names of all sessions
-finds what a dead worker left behind, and challengers that other workers attached.
+The worker that commits to a champion lets its challengers follow at once. It looks for those that other workers attached
+before a snapshot of the champion trims its journal. A periodic sweep over the names of all sessions finds what a dead worker
+left behind.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final, final
 from okl.errors import ServiceError, SessionNotFound, let_go
 
 from ..chance import sweep_forever
-from ..session.following import is_challenger, split_name
-from ..sessions import delete_orphans
+from ..session.following import challenger_name, is_challenger, split_name
+from ..sessions import challengers_of, delete_orphans
 from ..store.all_heads import heads_of
 from ..store.base import Store
 from ..telemetry.counts import Counts
@@ -28,6 +29,8 @@ FOLLOWED_AT_ONCE: Final = 8
 """The most champions that are followed at the same time, so that a slow challenger does not delay those of others."""
 FIRST_WAIT_S: Final = 0.02
 """The delay from a champion's commit to its challengers, so that a few commits are followed together."""
+BEFORE_TRIM_S: Final = 1.0
+"""How long a snapshot waits for the challengers to follow."""
 AGAIN_S: Final = 30.0
 """The pause after a challenger has failed, or has refused all rounds."""
 
@@ -69,6 +72,21 @@ class Followers:
         self._known.setdefault(champion, set()).add(name)
         self._not_before.pop((champion, name), None)
         self.note(champion)
+
+    async def find(self, champion: str) -> None:
+        """Find challengers of a session that other workers attached. Raises StoreError."""
+        known = self._known.get(champion, set())
+        if is_challenger(champion) or await self._store.count(challenger_name(champion, "")) == len(known):
+            return
+        for own in await challengers_of(self._store, champion):
+            if (name := split_name(own)[1]) not in known:
+                self.add(champion, name)
+
+    async def follow_before_trim(self, champion: str) -> None:
+        """Let a champion's challengers follow before its journal is trimmed, for a while. Raises StoreError."""
+        await self.find(champion)
+        if champion in self._under_way:
+            await asyncio.wait([self._under_way[champion]], timeout=BEFORE_TRIM_S)
 
     def trouble(self, champion: str, name: str) -> str | None:
         """Return why this worker could not continue with a challenger, or why the last refused round was refused."""
