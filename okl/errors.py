@@ -383,5 +383,13 @@ def stopping() -> Overloaded:
     return Overloaded("The service stops. It may have done this: send it again, with the same id.")
 
 
+def let_go(error: BaseException | None) -> None:
+    """Drop the error's tracebacks. Frames and error refer to each other, and the frames may hold a session; all of it would
+    stay in memory until the garbage collector runs, which is rare."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 PROBLEMS: dict[str, type[ServiceError]] = {cls.slug: cls for cls in reversed([ServiceError, *leaves(ServiceError)])}
 """Every problem type of the service by its slug."""

@@ -198,17 +198,18 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         answer_bytes=settings.max_answer_bytes,
     )
     scheduler = Scheduler()
+    followers = Followers(store, counts)
     snapshots = Snapshots(
         store,
         scheduler,
         least_bytes=settings.snapshot_min_bytes,
         replay_s=settings.snapshot_replay_s,
         counts=counts,
+        before_trim=followers.follow_before_trim,
     )
     replicas = Replicas(settings.resident_bytes)
     summaries = Summaries(store, counts=counts)
     webhook = _webhook(settings, store, counts)
-    followers = Followers(store, counts)
     rounds = Rounds(
         store,
         replicas,
@@ -243,7 +244,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
-    states = States(store, rounds, sessions, limits)
+    states = States(store, rounds, sessions, limits, renamed=followers.find)
     pursuit = Pursuit(store, rounds, counts)
     return Worker(
         settings=settings,

@@ -32,6 +32,7 @@ from okl.errors import (
     WrongDimension,
     WrongType,
     leaves,
+    let_go,
 )
 from okl_core.contract.wrong_fields import unknown_field
 
@@ -119,16 +120,8 @@ def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
     if error.status >= 500:
         level = logging.ERROR if error.retry_after_s is None else logging.WARNING
         log.log(level, error.title, extra={"path": scope["path"], "detail": error.detail, "instance": instance})
-    _let_go(error)
+    let_go(error)
     return document_of(error, instance)
-
-
-def _let_go(error: BaseException | None) -> None:
-    """Drop the error's tracebacks. Frames and error refer to each other, and the frames may hold a session; all of it would
-    stay in memory until the garbage collector runs, which is rare."""
-    while error is not None and error.__traceback__ is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
 
 
 def _count(slug: str, scope: Scope) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
 
@@ -61,13 +61,22 @@ class Current(NamedTuple):
 
 @final
 class States:
-    """Raises ServiceError only."""
+    """Raises ServiceError only. `renamed` is awaited with the new name of a session that was renamed."""
 
-    def __init__(self, store: Store, rounds: Rounds, sessions: Sessions, limits: SessionLimits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rounds: Rounds,
+        sessions: Sessions,
+        limits: SessionLimits,
+        *,
+        renamed: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._store = store
         self._rounds = rounds
         self._sessions = sessions
         self._limits = limits
+        self._renamed = renamed
 
     async def take(self, name: str) -> Taken:
         """The session's current state. Raises SessionNotFound."""
@@ -135,6 +144,7 @@ class States:
         """Rename a session and its challengers. Raises SessionNotFound, SessionExists, SessionMoving."""
         _check_free(name)
         await rename(self._store, name, new_name)
+        await self._renamed(new_name)
         return await self._sessions.inspect(new_name)
 
     async def put(self, name: str, blob: bytes, check: Check, if_tip: IfTip) -> Inspected:

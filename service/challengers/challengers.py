@@ -204,15 +204,16 @@ class Challengers:
     async def _standing(self, champion: str, own: Head, head: Head) -> Contender:
         _, name = split_name(own.name)
 
-        def standing(session: Session, *_: object) -> Contender:
+        def standing(session: Session, own: Head, position: Position) -> Contender:
             following = session.following or Following()
+            progress = self._pursuit.progress_of(session, own, position)
             return Contender(
                 name,
                 session.definition.kind,
                 session.t,
-                behind=0 if following.tip is None else max(0, head.tip.round - following.tip.round),
+                behind=0 if progress.tip is None else max(0, head.tip.round - progress.tip.round),
                 missed=following.missed,
-                skipped=following.skipped,
+                skipped=following.skipped + progress.skipped,
                 is_classifier=session.task is not None and session.task.truths.is_classifier,
                 outcome=None if following.duel is None else following.duel.outcome(),
                 created_at=own.created_at,

@@ -1,7 +1,8 @@
 """Background following: a worker's challengers follow their champions.
 
-The worker that commits to a champion lets its challengers follow at once. A periodic sweep over the names of all sessions
-finds what a dead worker left behind, and challengers that other workers attached.
+The worker that commits to a champion lets its challengers follow at once. It looks for those that other workers attached
+before a snapshot of the champion trims its journal. A periodic sweep over the names of all sessions finds what a dead worker
+left behind.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import asyncio
 import logging
 from typing import Final, final
 
-from okl.errors import ServiceError, SessionNotFound
+from okl.errors import ServiceError, SessionNotFound, let_go
 
 from ..chance import sweep_forever
-from ..session.following import is_challenger, split_name
-from ..sessions import delete_orphans
+from ..session.following import challenger_name, is_challenger, split_name
+from ..sessions import challengers_of, delete_orphans
 from ..store.all_heads import heads_of
 from ..store.base import Store
 from ..telemetry.counts import Counts
@@ -24,8 +25,12 @@ log = logging.getLogger("okl.challengers")
 
 SWEEP_S: Final = 15.0
 SWEPT_AT_ONCE: Final = 500
+FOLLOWED_AT_ONCE: Final = 8
+"""The most champions that are followed at the same time, so that a slow challenger does not delay those of others."""
 FIRST_WAIT_S: Final = 0.02
 """The delay from a champion's commit to its challengers, so that a few commits are followed together."""
+BEFORE_TRIM_S: Final = 1.0
+"""How long a snapshot waits for the challengers to follow."""
 AGAIN_S: Final = 30.0
 """The pause after a challenger has failed, or has refused all rounds."""
 
@@ -39,13 +44,16 @@ class Followers:
         self._counts = counts
         self._sweep_s = sweep_s
         self._known: dict[str, set[str]] = {}
-        self._due: dict[str, None] = {}
+        self._due: set[str] = set()
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """The tasks that follow, by champion."""
+        self._turns = asyncio.Semaphore(FOLLOWED_AT_ONCE)
+        self._pursuit: Pursuit | None = None
         self._not_before: dict[tuple[str, str], float] = {}
         self._troubles: dict[tuple[str, str], str] = {}
         self._missed: set[str] = set()
         """Champions that were gone when their challengers were about to follow."""
-        self._news = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sweeps: asyncio.Task[None] | None = None
 
     @property
     def count(self) -> int:
@@ -54,9 +62,10 @@ class Followers:
 
     def note(self, champion: str) -> None:
         """Note a commit to this session, which may have challengers."""
-        if champion in self._known:
-            self._due[champion] = None
-            self._news.set()
+        if champion in self._known and self._pursuit is not None:
+            self._due.add(champion)
+            if champion not in self._under_way:
+                self._under_way[champion] = asyncio.create_task(self._follow_all(self._pursuit, champion))
 
     def add(self, champion: str, name: str) -> None:
         """Add a challenger that was attached."""
@@ -64,20 +73,39 @@ class Followers:
         self._not_before.pop((champion, name), None)
         self.note(champion)
 
+    async def find(self, champion: str) -> None:
+        """Find challengers of a session that other workers attached. Raises StoreError."""
+        known = self._known.get(champion, set())
+        if is_challenger(champion) or await self._store.count(challenger_name(champion, "")) == len(known):
+            return
+        for own in await challengers_of(self._store, champion):
+            if (name := split_name(own)[1]) not in known:
+                self.add(champion, name)
+
+    async def follow_before_trim(self, champion: str) -> None:
+        """Let a champion's challengers follow before its journal is trimmed, for a while. Raises StoreError."""
+        await self.find(champion)
+        if champion in self._under_way:
+            await asyncio.wait([self._under_way[champion]], timeout=BEFORE_TRIM_S)
+
     def trouble(self, champion: str, name: str) -> str | None:
         """Return why this worker could not continue with a challenger, or why the last refused round was refused."""
         return self._troubles.get((champion, name))
 
     def start(self, pursuit: Pursuit) -> None:
         """Start following."""
+        self._pursuit = pursuit
         sweeps = sweep_forever(self.sweep, self._sweep_s, log, "challengers cannot be looked for")
-        self._tasks = [asyncio.create_task(self._run(pursuit)), asyncio.create_task(sweeps)]
+        self._sweeps = asyncio.create_task(sweeps)
 
     async def close(self) -> None:
         """Stop; other workers, or the next one, follow the rest."""
-        for task in self._tasks:
+        self._pursuit = None
+        tasks = [*self._under_way.values(), *(() if self._sweeps is None else (self._sweeps,))]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._under_way.clear()
 
     async def sweep(self) -> None:
         """Find all challengers and let each follow; delete those whose champion was found missing. Raises StoreError."""
@@ -96,15 +124,17 @@ class Followers:
         for champion in known:
             self.note(champion)
 
-    async def _run(self, pursuit: Pursuit) -> None:
-        while True:
-            await self._news.wait()
-            await asyncio.sleep(FIRST_WAIT_S)
-            self._news.clear()
-            due, self._due = list(self._due), {}
-            for champion in due:
-                for name in sorted(self._known.get(champion, ())):
-                    await self._follow(pursuit, champion, name)
+    async def _follow_all(self, pursuit: Pursuit, champion: str) -> None:
+        """Let a champion's challengers follow until none of its commits is left."""
+        try:
+            while champion in self._due:
+                await asyncio.sleep(FIRST_WAIT_S)
+                async with self._turns:
+                    self._due.discard(champion)
+                    for name in sorted(self._known.get(champion, ())):
+                        await self._follow(pursuit, champion, name)
+        finally:
+            self._under_way.pop(champion, None)
 
     async def _follow(self, pursuit: Pursuit, champion: str, name: str) -> None:
         """Let one challenger follow. Any error is recorded as its trouble, and does not stop the others."""
@@ -125,6 +155,7 @@ class Followers:
             log.warning("challenger cannot follow", extra={"session": champion, "challenger": name, "detail": trouble})
             if not isinstance(error, ServiceError):
                 log.exception("unexpected error", extra={"session": champion})
+            let_go(error)
         else:
             if pursued is None:
                 # Another worker follows it, but may not know of the last round.

@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, TypeVar, final
 from weakref import WeakValueDictionary
 
 from okl.errors import (
@@ -19,6 +19,7 @@ from okl.errors import (
     InvalidInput,
     NumericalFailure,
     SessionFull,
+    let_go,
 )
 
 from ..chance import BY_CHANCE
@@ -39,10 +40,13 @@ ROUNDS_AT_ONCE: Final = 256
 """The most rounds in one commit, unless a single entry has more."""
 
 MOST_PLACES: Final = 10_000
+"""The most challengers whose places in their champions' journals and waiting predictions are kept."""
 MOST_PAGES: Final = 200
 """Enough pages for more predictions than may wait in a session by default."""
 MOST_NOTES: Final = 10_000
 """The most rounds of a challenger in whose notes a tip of its champion is looked for."""
+
+T = TypeVar("T")
 
 TRIES: Final = 10
 STALE_S: Final = 0.01
@@ -54,6 +58,20 @@ class Pursued(NamedTuple):
     seen: Tip
     rounds: int
     refused: str | None
+
+
+class Progress(NamedTuple):
+    """A challenger whose latest entry notes the champion's tip `start` has processed all rounds up to `tip`.
+
+    The `skipped` rounds between the two are noted in no entry; `refused`: why it refused the last of them, if it did.
+    `identity` is the challenger's.
+    """
+
+    identity: bytes
+    start: Tip | None
+    tip: Tip | None
+    skipped: int = 0
+    refused: str | None = None
 
 
 class _Found(NamedTuple):
@@ -74,6 +92,8 @@ class Pursuit:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._places: OrderedDict[str, str] = OrderedDict()
         """The cursor up to which this worker has read the champion's waiting predictions, by challenger."""
+        self._past: OrderedDict[str, Progress] = OrderedDict()
+        """How far this worker has taken each challenger."""
 
     async def follow(self, champion: str, name: str) -> Pursued | None:
         """Bring the challenger to its champion's present round; None if other workers were always first.
@@ -89,8 +109,8 @@ class Pursuit:
     async def _catch_up(self, champion: str, own: str) -> Pursued | None:
         for _ in range(TRIES):
             before = await self._rounds.with_session(champion, Champion.of)
-            tip = await self._rounds.with_session(own, _tip_of)
-            reading = await self._read(champion, own, tip)
+            progress = await self._rounds.with_session(own, self.progress_of)
+            reading, progress = await self._read(champion, own, progress)
             asked = _Found((), None)
             if before.has_waiting:
                 asked = await self._asked(own, champion, before.position, reading)
@@ -98,44 +118,64 @@ class Pursuit:
             if not before.reads_as(now):
                 # The champion was replaced meanwhile, or has had its first round.
                 continue
-            pursued = await self._play(own, tip or reading.start, reading, asked.found, now)
+            pursued = await self._play(own, progress, reading, asked.found, now)
             if pursued is not None:
-                self._put(own, asked.place)
+                if asked.place is not None:
+                    _keep(self._places, own, asked.place)
                 return pursued
             # Another worker follows too: back off with jitter.
             await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
         return None
 
-    async def _read(self, champion: str, own: str, tip: Tip | None) -> Reading:
-        """Read the entries after the tip. If it is not on the champion's chain, which may have been taken back, those after
-        the latest round that both know; if there is none, all stored entries. Raises SessionNotFound."""
-        reading = present(await self._store.read(champion, tip), champion)
+    def progress_of(self, session: Session, _head: Head, position: Position) -> Progress:
+        """Return a challenger's progress, as far as this worker knows."""
+        start = None if session.following is None else session.following.tip
+        past = self._past.get(session.definition.name)
+        if past is not None and (past.identity, past.start) == (position.identity, start):
+            return past
+        return Progress(position.identity, start, start)
+
+    async def _read(self, champion: str, own: str, progress: Progress) -> tuple[Reading, Progress]:
+        """Read the champion's entries that the challenger has not processed. If its tip is not on the champion's chain, which
+        may have been taken back, those after the latest round that both know; if there is none, all stored entries.
+
+        Return the progress at the start of the reading too. Raises SessionNotFound.
+        """
+        start = progress.start
+        reading = present(await self._store.read(champion, progress.tip), champion)
+        if reading.is_whole and progress.tip != start:
+            # Rounds that were refused were taken back, or trimmed.
+            progress = Progress(progress.identity, start, start)
+            reading = present(await self._store.read(champion, start), champion)
         if reading.is_whole:
             # Include the entries kept from before the snapshot.
             whole = present(await self._store.whole(champion), champion)
             reading = Reading(whole.head, whole.base, whole.entries)
-            if tip is not None:
+            if start is not None:
                 reading = _after_common(reading, await self._store.last(own, MOST_NOTES))
-        return reading
+        trimmed = 0 if progress.tip is None else max(0, reading.start.round - progress.tip.round)
+        return reading, progress._replace(tip=reading.start, skipped=progress.skipped + trimmed)
 
     async def finish(self, champion: str, own: str, now: Champion) -> Pursued | None:
         """Play the rest, up to the champion's present round; None if another worker followed meanwhile.
 
         The champion's requests to this worker wait meanwhile, those to other workers do not.
         """
-        tip = await self._rounds.with_session(own, _tip_of)
-        reading = await self._read(champion, own, tip)
+        progress = await self._rounds.with_session(own, self.progress_of)
+        reading, progress = await self._read(champion, own, progress)
         # Skip waiting predictions: after a promotion they keep the champion's forecasts anyway.
-        return await self._play(own, tip or reading.start, reading, (), now)
+        return await self._play(own, progress, reading, (), now)
 
     async def _play(
-        self, own: str, start: Tip, reading: Reading, asked: Sequence[Unsettled], champion: Champion
+        self, own: str, progress: Progress, reading: Reading, asked: Sequence[Unsettled], champion: Champion
     ) -> Pursued | None:
         """Play a reading on the challenger; None if another worker followed meanwhile."""
         if champion.task is None:
             return Pursued(reading.head.tip, 0, None)
-        skipped = max(0, reading.start.round - start.round)
-        rounds, refused, first = 0, None, reading.start
+        # After a roll back, the tip from before it says nothing of how far the challenger is behind.
+        _keep(self._past, own, progress)
+        rounds, skipped, refused = 0, progress.skipped, progress.refused
+        start, first = progress.start or reading.start, reading.start
         for entries, is_last in _in_parts(reading.entries):
             steps = list(steps_of(first, entries, asked if is_last else _made_until(asked, entries), champion.task))
             if not steps:
@@ -150,6 +190,8 @@ class Pursuit:
                 # Rounds refused after the last learned one are past, but not yet noted as skipped in any entry.
                 skipped = first.round - answer.tip.round if answer.rounds else skipped + sum(e.count for e in entries)
                 start = answer.tip
+                past = Progress(progress.identity, start, first, skipped, refused if skipped else None)
+                _keep(self._past, own, past)
         self._counts.followed += rounds
         return Pursued(reading.head.tip, rounds, refused)
 
@@ -159,6 +201,7 @@ class Pursuit:
             return await self._rounds.follow(own, part)
         except (InvalidInput, InvalidConfig, NumericalFailure, SessionFull) as error:
             log.info("challenger refuses a round", extra={"session": own, "detail": error.detail})
+            let_go(error)
         return await self._rounds.follow(own, replace(part, is_careful=True))
 
     async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Found:
@@ -189,12 +232,13 @@ class Pursuit:
                 break
         return _Found(found, place)
 
-    def _put(self, own: str, place: str | None) -> None:
-        if place is not None:
-            self._places[own] = place
-            self._places.move_to_end(own)
-            while len(self._places) > MOST_PLACES:
-                self._places.popitem(last=False)
+
+def _keep(kept: OrderedDict[str, T], own: str, value: T) -> None:
+    """Keep the value as the latest of the most that are kept."""
+    kept[own] = value
+    kept.move_to_end(own)
+    while len(kept) > MOST_PLACES:
+        kept.popitem(last=False)
 
 
 def _after_common(reading: Reading, own: Sequence[Entry] | Gone) -> Reading:
@@ -209,10 +253,6 @@ def _after_common(reading: Reading, own: Sequence[Entry] | Gone) -> Reading:
         if entry.tip in noted:
             start, rest = entry.tip, reading.entries[i + 1 :]
     return Reading(reading.head, start, rest)
-
-
-def _tip_of(session: Session, _head: Head, _position: Position) -> Tip | None:
-    return None if session.following is None else session.following.tip
 
 
 def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:

@@ -38,7 +38,7 @@ async def play_turn(
             except Unasked:
                 return None
             except (ServiceError, OklError) as error:
-                if results_of or (ticket.is_alone and turn.has_learned) or not isinstance(error, ServiceError):
+                if results_of or ticket.is_alone or not isinstance(error, ServiceError):
                     return ticket, error
                 played.append((ticket, error))
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 
 from okl.errors import StoreError
 
@@ -23,7 +24,10 @@ BYTES_PER_S = 10e6
 
 
 class Snapshots:
-    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or is slow to replay."""
+    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or is slow to replay.
+
+    `before_trim` is awaited with the session's name before a snapshot is written, unless the session is blocked meanwhile.
+    """
 
     def __init__(
         self,
@@ -33,12 +37,14 @@ class Snapshots:
         least_bytes: int,
         replay_s: float,
         counts: Counts | None = None,
+        before_trim: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._scheduler = scheduler
         self._counts = counts or Counts()
         self._least_bytes = least_bytes
         self._replay_s = replay_s
+        self._before_trim = before_trim
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -54,8 +60,9 @@ class Snapshots:
         blob = await self._scheduler.bytes(session.nbytes, lambda: pack(session, str(position)))
         replica.journal.start(position.tip.round, len(blob))
         replica.is_snapshot_under_way = True
-        task = asyncio.create_task(self._write(replica, position, blob))
-        if session.definition.snapshot_every is not None:
+        is_blocked = session.definition.snapshot_every is not None
+        task = asyncio.create_task(self._write(replica, position, blob, is_blocked=is_blocked))
+        if is_blocked:
             await task
             return
         # Keep a reference to the task: the event loop holds none, and the replica may be dropped.
@@ -76,10 +83,12 @@ class Snapshots:
         least = max(self._least_bytes, journal.snapshot_bytes, size)
         return journal.bytes >= least and journal.bytes >= session.nbytes + session.history.nbytes
 
-    async def _write(self, replica: Replica, position: Position, blob: bytes) -> None:
+    async def _write(self, replica: Replica, position: Position, blob: bytes, *, is_blocked: bool) -> None:
         """Write a snapshot; a failure is only logged, since the round is committed and the journal complete without it."""
-        started = time.perf_counter()
         try:
+            if self._before_trim is not None and not is_blocked:
+                await self._before_trim(replica.name)
+            started = time.perf_counter()
             await self._store.snapshot(replica.name, position.tip, blob)
             self._counts.snapshots += 1
             self._counts.snapshot_bytes += len(blob)

@@ -42,7 +42,10 @@ class _Learned(NamedTuple):
 
 @final
 class Follower:
-    """Plays one `Follow` on a session, which changes at once. `found` returns the prediction that waits under an id."""
+    """Plays one `Follow` on a session, which changes at once: `has_learned` from its first round that is not refused.
+
+    `found` returns the prediction that waits under an id.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Follower:
         self._found = found
         self._rounds = 0
         self._refused: str | None = None
+        self.has_learned = False
 
     def play(self, hold: Callable[[Question], object]) -> Followed:
         """Play all steps; `hold` forecasts an input whose truth comes later. Raises ServiceError, OklError."""
@@ -89,8 +93,6 @@ class Follower:
         if len(lesson.y) > 1 and not self._is_careful:
             self._run(lesson, moment)
             return
-        following = self._session.following
-        assert following is not None
         latest: _Learned | None = None
         for i in range(len(lesson.y)):
             try:
@@ -104,12 +106,13 @@ class Follower:
             if latest is not None:
                 self._add(lesson.tip, latest, _part_of(lesson, i))
             latest = _Learned(self._skipped, errors, encode_round(pending.entry))
-            following.take(Note(self._learner, lesson.tip, self._skipped, errors))
+            self._take(lesson, errors)
             self._session.learn(pending)
             self._skipped = 0
         if latest is not None:
             # The last entry also counts the rounds refused after it: the whole lesson is past once one of its rounds is.
-            following.skipped += self._skipped
+            assert self._session.following is not None
+            self._session.following.skipped += self._skipped
             self._add(lesson.tip, latest._replace(skipped=latest.skipped + self._skipped), lesson.id)
             self._skipped = 0
 
@@ -137,8 +140,7 @@ class Follower:
         raws, y, tasks = read_in_order(session, lesson.x, lesson.y, self._read)
         if lesson.weight is not None:
             check_weights(tasks[-1])
-        assert session.following is not None
-        session.following.take(Note(self._learner, lesson.tip, self._skipped, lesson.errors))
+        self._take(lesson, lesson.errors)
         ran = session.run(raws, y, tasks, moment, lesson.weight)
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
@@ -146,6 +148,12 @@ class Follower:
             self._add(lesson.tip, _Learned(self._skipped, lesson.errors[start : start + count], blob), id)
             self._skipped = 0
             start += count
+
+    def _take(self, lesson: Lesson, errors: Sequence[float]) -> None:
+        """Take the note of the rounds that are learned next."""
+        self.has_learned = True
+        assert self._session.following is not None
+        self._session.following.take(Note(self._learner, lesson.tip, self._skipped, errors))
 
     def _read(self, raw: Raw, fields: Fields | None = None) -> Raw:
         self._limits.check_input(self._session, self._session.check_input(raw, fields))

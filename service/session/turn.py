@@ -331,9 +331,11 @@ class Turn:
         following = self.session.following
         if following is None or following.tip != part.start:
             return lambda _: Followed(part.start, is_stale=True)
-        self.has_learned = True
         follower = Follower(self.session, part, self._moment, self._limits, self._append, self._held_under)
-        followed = follower.play(self._hold)
+        try:
+            followed = follower.play(self._hold)
+        finally:
+            self.has_learned = follower.has_learned
         return lambda _: followed
 
     def _held_under(self, id: str) -> WaitingEntry | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from okl.errors import StoreUnavailable
@@ -10,8 +12,8 @@ from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.summary import decode_summary
 from service.store.base import Gone, Head, Reading
-from tests.service.api import Api, serving_on
-from tests.service.challenged import AUTO, session_of
+from tests.service.api import Api, serving, serving_on
+from tests.service.challenged import AUTO, CLIPPED, attach, session_of
 from tests.service.definitions import POMDR
 from tests.service.worker import Call, Watched
 
@@ -55,6 +57,25 @@ async def test_rounds_that_are_taken_back_are_not_followed_by_all_others(memory:
         await memory.update(1.0, x=[1.0])
 
 
+async def test_how_far_a_challenger_is_behind_after_a_roll_back(memory: Api) -> None:
+    await memory.create(MEAN)
+    await attach(memory, CLIPPED)
+    await memory.worker.followers.close()
+    await memory.rounds([[1.0, 1.0]] * 5, [0.5] * 5)
+    await memory.call("POST", "/sessions/s/checkpoints", {"name": "k"}, status=201)
+    await memory.rounds([[1.0, 1.0]] * 5, [0.5] * 5)
+    await memory.worker.pursuit.follow("s", "c")
+    await memory.call("POST", "/sessions/s/rollback", {"checkpoint": "k"}, headers={"If-Match": "*"})
+    await memory.worker.pursuit.follow("s", "c")
+    # The latter rounds have truths that it does not take.
+    for y, learned, skipped in ((0.5, 13, 0), (5.0, 13, 3)):
+        await memory.rounds([[1.0, 1.0]] * 3, [y] * 3)
+        assert (await memory.call("GET", "/sessions/s/challengers/c"))["behind"] == 3
+        await memory.worker.pursuit.follow("s", "c")
+        told = await memory.call("GET", "/sessions/s/challengers/c")
+        assert (told["t"], told["behind"], told["skipped"]) == (learned, 0, skipped)
+
+
 async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(watched: Watched) -> None:
     async with serving_on(watched.as_store) as api:
         await api.create(MEAN)
@@ -78,3 +99,27 @@ async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(wa
         head = await api.store.head("s")
         assert isinstance(head, Head)
         assert decode_summary(head.summary).asked_at is not None
+
+
+async def test_a_full_challenger_refuses_each_round_once() -> None:
+    """Its copy is not loaded again for that, and no copy of it stays in memory until garbage is collected."""
+    async with serving("sqlite://", session_bytes=40_000) as api:
+        await api.create(MEAN)
+        await attach(api, {"kind": "kernel-ridge"})
+        await api.worker.followers.close()
+        counts, loads = api.worker.counts, 0
+        gc.collect()
+        gc.disable()
+        try:
+            for n in (300, 600, 900, 900):
+                for _ in range((await api.inspect())["t"], n, 20):
+                    await api.rounds([[float(i)] for i in range(20)], [1.0] * 20)
+                pursued = await api.worker.pursuit.follow("s", "c")
+                assert "the cap is 40000" in pursued.refused
+                full = await api.call("GET", "/sessions/s/challengers/c")
+                assert (full["behind"], full["t"] + full["skipped"]) == (0, n)
+                copies = [one for one in gc.get_objects() if isinstance(one, Session) and one.definition.name == "s~c"]
+                loads = loads or counts.replays
+                assert (len(copies), counts.replays) == (1, loads)
+        finally:
+            gc.enable()

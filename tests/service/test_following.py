@@ -27,10 +27,10 @@ X, Y = magic()
 
 
 @asynccontextmanager
-async def two(store_url: str) -> AsyncIterator[tuple[Api, Api]]:
+async def two(store_url: str, **settings: Any) -> AsyncIterator[tuple[Api, Api]]:
     async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(serving(store_url))
-        other = await stack.enter_async_context(serving(store_url))
+        one = await stack.enter_async_context(serving(store_url, **settings))
+        other = await stack.enter_async_context(serving(store_url, **settings))
         yield one, other
 
 
@@ -117,6 +117,44 @@ async def test_a_worker_that_dies_while_it_follows(watched: Watched, is_late: bo
         told = await other.call("GET", "/sessions/s/challengers/c")
         assert (told["t"], told["behind"], told["missed"], told["skipped"]) == (30, 0, 0, 0)
         assert told["comparison"]["rounds"] == 30
+
+
+async def test_a_worker_finds_what_another_attached_before_it_trims_the_journal(store_url: str) -> None:
+    async with two(store_url, retain_entries=5) as (one, other):
+        await one.create(**CHAMPION)
+        await other.inspect()
+        await attach(one)
+        await one.worker.followers.close()
+        for row in range(600):
+            await other.update(named(row), x=X[row].tolist())
+        assert (await caught_up(other))["skipped"] == 0
+        assert (await other.call("POST", "/sessions/s/rename", {"name": "t"}))["name"] == "t"
+        await other.update(named(0), "t", x=X[0].tolist())
+        for _ in range(100):
+            if (told := await caught_up(other, name="t"))["t"] == 601:
+                break
+            await asyncio.sleep(0.02)
+        assert (told["t"], told["skipped"]) == (601, 0)
+
+
+async def test_a_challenger_that_is_slow_does_not_delay_those_of_other_sessions(watched: Watched) -> None:
+    async with serving_on(watched.as_store) as api:
+        api.worker.followers.start(api.worker.pursuit)
+        go_on = asyncio.Event()
+
+        async def before(call: Any) -> None:
+            if call.method == "commit" and call.arguments[0] == "a~c":
+                await go_on.wait()
+
+        watched.before = before
+        for name in ("a", "b"):
+            await api.create(**CHAMPION, name=name)
+            await attach(api, name=name)
+            for row in range(5):
+                await api.update(named(row), name, x=X[row].tolist())
+        assert (await caught_up(api, name="b"))["t"] == 5
+        go_on.set()
+        assert (await caught_up(api, name="a"))["t"] == 5
 
 
 async def test_a_challenger_that_is_too_far_behind_says_what_it_skipped(store_url: str) -> None:
