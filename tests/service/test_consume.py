@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -282,7 +283,11 @@ def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
     assert max(frames[frames.index(1) + 16 :]) > 1
 
 
-def test_a_password_in_the_url_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_in_the_url_is_not_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A command that ran here before may have configured the logger.
+    monkeypatch.setattr(logging.getLogger("okl"), "propagate", True)
+    caplog.set_level(logging.WARNING, "okl")
+
     async def run() -> None:
         channels = Channels("http://bob:hunter2@127.0.0.1:9", lambda *_: None, most=1)
         channels.send(entry({"x": [1]}))
