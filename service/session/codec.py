@@ -73,7 +73,7 @@ _COUNTS = struct.Struct("<II")
 _NOTE = struct.Struct("<BBI")
 
 
-Trivial = tuple[PlainForecast, PlainForecast]
+Pair = tuple[PlainForecast, PlainForecast]
 """The forecasts of the two trivial forecasters."""
 
 
@@ -96,7 +96,7 @@ class RoundEntry(NamedTuple):
     weight: float = 1.0
     promise: Promise | None = None
     sure: float = math.nan
-    trivial: Trivial | None = None
+    trivial: Pair | None = None
     moment: Moment = NO_MOMENT
 
 
@@ -147,7 +147,7 @@ class WaitingEntry(NamedTuple):
     lags: F64 | None = None
     threshold: float | None = None
     at: float = 0.0
-    trivial: Trivial | None = None
+    trivial: Pair | None = None
 
 
 _NOTHING = PlainForecast(math.nan)
@@ -283,13 +283,13 @@ def _decode_block(blob: bytes, start: int, kind: int, arithmetic: int, moment: M
     return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, classes, weight)
 
 
-def _flat(trivial: Trivial | None) -> tuple[float, float, float, float]:
+def _flat(trivial: Pair | None) -> tuple[float, float, float, float]:
     """Return values and probabilities in stored order, NaN for what is missing."""
     (a, p), (b, q) = trivial or (_NOTHING, _NOTHING)
     return a, math.nan if p is None else p, b, math.nan if q is None else q
 
 
-def _trivial(a: float, p: float, b: float, q: float) -> Trivial | None:
+def _trivial(a: float, p: float, b: float, q: float) -> Pair | None:
     if math.isnan(a):
         return None
     return PlainForecast(a, None if math.isnan(p) else p), PlainForecast(b, None if math.isnan(q) else q)

@@ -29,16 +29,7 @@ from okl_core.records.record import Raw, Raws, weights_of
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
-from .codec import (
-    BlockEntry,
-    NamedClasses,
-    RoundEntry,
-    Trivial,
-    decode_entry,
-    encode_block,
-    encode_round,
-    split_followed,
-)
+from .codec import BlockEntry, NamedClasses, Pair, RoundEntry, decode_entry, encode_block, encode_round, split_followed
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
 from .following import Following, is_challenger
@@ -172,7 +163,7 @@ class Session:
         weight: float = 1.0,
         promise: Promise | None = None,
         found: LearnerSpec | None = None,
-        trivial: Trivial | None = None,
+        trivial: Pair | None = None,
         moment: Moment = NO_MOMENT,
     ) -> Pending:
         """Play one round without changing anything. `y` and `task` are what `read_truth` returns.

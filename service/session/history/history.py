@@ -20,7 +20,7 @@ from okl_core.monitoring.thinned import Thinned
 from okl_core.monitoring.verdict import Verdict
 from okl_core.types import F64, BlockInfo, Standing, StatePart, Stored
 
-from ..codec import Trivial
+from ..codec import Pair
 from ..definition import AlarmRules
 from ..moment import NO_MOMENT, Moment
 from ..scorecard import LARGEST, Issued
@@ -127,7 +127,7 @@ class History:
         """Whether the chunk is full, and so must be closed."""
         return len(self._open) == CHUNK
 
-    def trivial_forecasts(self, task: Task | None) -> Trivial | None:
+    def trivial_forecasts(self, task: Task | None) -> Pair | None:
         """The trivial forecasters' forecasts of the next truth; None before it is known what the truths are."""
         if self.plain is not None:
             return self.plain.forecasts()
@@ -135,7 +135,7 @@ class History:
             return None
         return _plain_of(task).forecasts()
 
-    def add(self, task: Task, lived: Lived, moment: Moment, trivial: Trivial | None) -> None:
+    def add(self, task: Task, lived: Lived, moment: Moment, trivial: Pair | None) -> None:
         """Add a round. `trivial`: the trivial forecasts at the time of the prediction, if that was not now."""
         truths, judge = task.truths, task.judge
         truth = float(lived.truth > 0.0) if truths.is_classifier and not truths.has_classes else lived.truth
