@@ -28,6 +28,7 @@ from .commands import moves
 from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
+from .commands.options import StoreOption
 from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line
 from .commands.stores import check_there
 from .commands.terminal import console
@@ -59,7 +60,6 @@ Url = Annotated[str | None, typer.Option(help="Url of the service; default: OKL_
 KeyOption = Annotated[
     str | None, typer.Option("--key", help="API key of the service.", envvar="OKL_KEY", show_envvar=True)
 ]
-StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on.")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on.")]
 FileArgument = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV file with a header line.")]

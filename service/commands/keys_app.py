@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from .options import StoreOption
 from .outcome import REFUSED, errors_in_a_line
 from .stores import check_there
 
 keys_app = typer.Typer(help="Create, list and revoke API keys, directly in the store.", no_args_is_help=True)
-
-StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 
 
 @keys_app.command("create")

@@ -11,6 +11,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError
 
+from .options import StoreOption
 from .outcome import errors_in_a_line
 from .stores import check_kept, check_there
 from .terminal import console
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 REFUSED, INTERRUPTED = 1, 130
 
-StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 Names = Annotated[list[str] | None, typer.Argument(help="Sessions; default: all of the store.")]
 
 
