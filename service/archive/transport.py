@@ -39,7 +39,9 @@ async def names_in(store: Store) -> list[str]:
     return [head.name async for head in heads_of(store, LISTED) if not head.seal]
 
 
-async def export(store: Store, names: Sequence[str], path: Path, tell: OnCarried, *, missing_ok: bool = False) -> None:
+async def export(
+    store: Store, names: Sequence[str], path: Path, on_carried: OnCarried, *, missing_ok: bool = False
+) -> None:
     """Write sessions to a file, each a consistent copy. Sessions that an interrupted call has completed stay as they are.
 
     A session is sealed while it is read. One that cannot be read is left out; if all are, no file is written. Raises
@@ -55,11 +57,11 @@ async def export(store: Store, names: Sequence[str], path: Path, tell: OnCarried
         try:
             for name in names:
                 if name in done:
-                    tell(Carried(name, done[name].round, is_new=False))
+                    on_carried(Carried(name, done[name].round, is_new=False))
                     continue
                 found = await _try_to_export(store, name, writer, missing_ok=missing_ok)
                 if found is not None:
-                    tell(found)
+                    on_carried(found)
                     is_worth_it |= found.trouble is None
                     is_troubled |= found.trouble is not None
         except BaseException:
@@ -115,7 +117,9 @@ async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried
     return Carried(name, round)
 
 
-async def import_file(store: Store, path: Path, tell: OnCarried, examine: Examine, *, only: Sequence[str] = ()) -> None:
+async def import_file(
+    store: Store, path: Path, on_carried: OnCarried, examine: Examine, *, only: Sequence[str] = ()
+) -> None:
     """Add the sessions of a file to a store. A session that the store has at that round or a later one is left as it is.
 
     Each is read twice, so that all of it is examined before anything is written. Raises DamagedArchive; sessions before the
@@ -134,7 +138,7 @@ async def import_file(store: Store, path: Path, tell: OnCarried, examine: Examin
             if only and name not in only:
                 await _skip(_rest(reader, frames, begun))
                 continue
-            tell(await _import_one(store, reader, frames, begun, examine()))
+            on_carried(await _import_one(store, reader, frames, begun, examine()))
 
 
 async def _rest(reader: ArchiveReader, frames: Iterator[Framed], begun: Whole) -> AsyncIterator[Part]:
