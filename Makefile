@@ -86,13 +86,16 @@ bench: .venv/dev tools
 	# Last, since it fails if a threshold is exceeded.
 	$(BIN)/python -m bench.learners
 
-# The image's bill of materials in CycloneDX format; and a check for known vulnerabilities, which needs the internet.
+# The image's bill of materials in CycloneDX format; and a check for known vulnerabilities, which needs the internet:
+# audit.json exists once all packages were checked.
 sbom: .venv/uv
 	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.lock \
 		--pyproject pyproject.toml --output-reproducible --output-format JSON --output-file sbom.json
 
 audit: .venv/uv
-	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --requirement requirements.lock
+	rm -f audit.json
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --requirement requirements.lock \
+		--format json --output audit.json
 
 # Redis server, nginx, openssl, curl and Chromium for the tests: those on PATH, or the distribution's packages.
 tools:
