@@ -21,6 +21,9 @@ from tests.service.definitions import LABELS, POMDR
 from tests.service.listening import listening
 from tests.service.worker import Clock, Loop, Watched, working
 
+# Schemathesis imports it, in a process of its own; here its import would take a second.
+collect_ignore = ["schemathesis_hooks.py"]
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
