@@ -101,8 +101,10 @@ async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(wa
         assert decode_summary(head.summary).asked_at is not None
 
 
-async def test_a_full_challenger_refuses_each_round_once() -> None:
+async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its copy is not loaded again for that, and no copy of it stays in memory until garbage is collected."""
+    # What a worker freezes then is not listed any more.
+    monkeypatch.setattr("service.app.LOADED_AFTER_S", 3600.0)
     async with serving("sqlite://", session_bytes=40_000) as api:
         await api.create(MEAN)
         await attach(api, {"kind": "kernel-ridge"})
