@@ -79,9 +79,11 @@ def add_to(app: typer.Typer) -> None:
         """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
         from okl.addresses import checked_url
 
+        from ..store.moving import TO_BYTES
+
         with errors_in_a_line():
-            if tell:
-                checked_url(tell, "--tell")
+            if tell and len(checked_url(tell, "--tell").encode()) > TO_BYTES:
+                raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
             _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)

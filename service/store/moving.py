@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FOR_GOOD = float("inf")
 _ASIDE = "}"
 NOTE_BYTES = 1024
+TO_BYTES = 480
+"""The longest destination of a seal, in UTF-8. Its quotes are escaped in the note, which makes it twice as long at most."""
 LUGGAGE_ITEMS, LUGGAGE_BYTES = 2_000, 4 << 20
 """The largest page of luggage, in items and in bytes; a single larger item is a page of its own."""
 

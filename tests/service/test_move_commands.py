@@ -76,6 +76,14 @@ def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
         assert (told["type"], told["location"]) == ("/problems/session-moved", "https://new.example")
 
 
+def test_an_address_that_is_too_long_is_told_before_anything_is_moved(store: str, tmp_path: Path) -> None:
+    target, longest = f"sqlite:///{tmp_path / 'target.sqlite3'}", "https://new.example/" + '"' * 460
+    told = okl("move", "a", "--store", store, "--to", target, "--tell", f"{longest}/", code=2)
+    assert told == "Cannot do that: --tell has at most 480 bytes.\n"
+    assert not (tmp_path / "target.sqlite3").exists()
+    assert okl("move", "a", "--store", store, "--to", target, "--tell", longest) == "a: moved at round 3\n"
+
+
 def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     target, file = f"sqlite:///{tmp_path / 'target.sqlite3'}", tmp_path / "all.okl"
     assert "Session not found" in okl("export", "nobody", "--store", store, "--out", str(file), code=1)
