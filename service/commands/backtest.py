@@ -38,9 +38,9 @@ from ..session.turn import Position
 from ..settings import Settings, limits_of
 from ..store.base import Entry, Tip, present
 from ..store.moving import Whole
-from ..store.opening import open_store
 from .compare import cells_of, heeding, limits_here, ranked, short
 from .contestants import Contestant, names_of, specs_of
+from .stores import opened
 
 BESIDE: Final = "beside the session"
 STEPS: Final = 256
@@ -95,12 +95,8 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
 
 
 async def _read(url: str, name: str) -> Whole:
-    store = open_store(url, limits_of(Settings()))
-    try:
-        await store.open()
+    async with opened(url, limits_of(Settings())) as store:
         return present(await store.whole(name), name)
-    finally:
-        await store.close()
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:

@@ -13,7 +13,7 @@ from okl.errors import ConfigurationError, ServiceError
 
 from .options import StoreOption
 from .outcome import errors_in_a_line
-from .stores import check_kept, check_there
+from .stores import check_kept, check_there, opened
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -197,7 +197,6 @@ def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]]
     import asyncio
 
     from ..settings import Settings, limits_of
-    from ..store.opening import open_store
 
     if source is not None:
         check_there(source)
@@ -208,11 +207,7 @@ def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]]
     async def worked() -> int:
         async with AsyncExitStack() as stack:
             limits = limits_of(Settings())
-            stores = [open_store(url, limits) for url in urls]
-            for store in stores:
-                stack.push_async_callback(store.close)
-                await store.open()
-            return await work(stores)
+            return await work([await stack.enter_async_context(opened(url, limits)) for url in urls])
 
     if asyncio.run(worked()):
         raise typer.Exit(REFUSED)

@@ -118,6 +118,27 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_store_that_does_not_open_is_named_without_its_password(
+    store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "other").write_text("this is no store, and is longer than the head of one " * 2)
+    down, other = "redis://user:hush@127.0.0.1:1/0", f"sqlite:///{tmp_path / 'other'}"
+    for url, shown, code in ((down, "redis://127.0.0.1:1/0", 75), (other, other, 1)):
+        for command in (
+            ("export", "--out", str(tmp_path / "all.okl"), "--store", url),
+            ("import", str(tmp_path / "other"), "--store", url),
+            ("move", "--store", store, "--to", url),
+            ("move", "--store", url, "--to", store),
+            ("backtest", "a", "--learner", "mean", "--store", url),
+            ("repair", "a", "--store", url),
+            ("keys", "list", "--store", url),
+        ):
+            told = okl(*command, code=code)
+            assert f": {shown}: " in told
+            assert "hush" not in told
+            assert (len(told.splitlines()), caplog.messages) == (1, [])
+
+
 def test_nothing_goes_to_a_store_that_ends_with_the_command(store: str, tmp_path: Path) -> None:
     file = tmp_path / "all.okl"
     okl("export", "--store", store, "--out", str(file))
