@@ -27,7 +27,7 @@ from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
 from .commands.options import StoreOption
-from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line
+from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line, fail
 from .commands.stores import check_there, opened
 from .commands.terminal import console
 
@@ -251,13 +251,13 @@ def compare(
             console().print(line, highlight=False, markup=False, soft_wrap=True)
         if not compared.is_whole:
             raise typer.Exit(INTERRUPTED)
+        if all(one.refusal is not None for one in compared.contestants):
+            fail("All learners failed, so nothing is saved.", REFUSED)
         if comparing.has_figure():
             for path in comparing.save(compared, out):
                 console().print(str(path), highlight=False, markup=False, soft_wrap=True)
         else:
             typer.echo(comparing.NO_FIGURE, err=True)
-        if all(one.refusal is not None for one in compared.contestants):
-            raise typer.Exit(REFUSED)
 
 
 @app.command()
