@@ -24,7 +24,7 @@ from okl.measures import error_name
 from okl_core import LearnerSpec
 from okl_core.contract.truth_choice import for_truths
 
-from ..archive.journals import read_archive
+from ..archive.journals import check_owner, read_archive
 from ..challengers.champion import challenger_of, lesson_of
 from ..session.definition import Definition
 from ..session.following import challenger_name
@@ -100,11 +100,13 @@ async def _read(url: str, name: str) -> Whole:
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
-    """The archived entries and the later ones of the store. Raises ConfigurationError if there is a gap between them."""
+    """The archived entries and the later ones of the store. Raises ConfigurationError if there is a gap between them, or if
+    they are another session's."""
     base, entries = read_archive(archive)
     end = entries[-1].tip if entries else base
     tips = [whole.base, *(entry.tip for entry in whole.entries)]
     if end not in tips:
+        check_owner(archive, whole.head.name)
         trouble = (
             "does not reach the journal in the store, or the session was rolled back since: run `okl archive` first"
         )
