@@ -247,8 +247,7 @@ def compare(
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
         compared = comparing.compare(console(), file, selection, learner or [], delay=delay)
         console().print(comparing.table_of(compared))
-        for line in comparing.refusals(compared):
-            console().print(line, highlight=False, markup=False, soft_wrap=True)
+        comparing.print_refusals(console(), compared.contestants)
         if not compared.is_whole:
             raise typer.Exit(INTERRUPTED)
         if all(one.refusal is not None for one in compared.contestants):

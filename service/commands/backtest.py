@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from okl.comparing import HEADINGS, MOST_LETTERS
+from okl.comparing import HEADINGS
 from okl.errors import ConfigurationError
 from okl.measures import error_name
 from okl_core import LearnerSpec
@@ -38,7 +38,7 @@ from ..session.turn import Position
 from ..settings import Settings, limits_of
 from ..store.base import Entry, Tip, present
 from ..store.moving import Whole
-from .compare import cells_of, heeding, limits_here, ranked, short
+from .compare import heeding, limits_here, printed_cells, ranked
 from .contestants import Contestant, names_of, specs_of
 from .stores import opened
 
@@ -159,9 +159,8 @@ def table_of_backtest(found: Backtested) -> Table:
     cells_of_session += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
     table.add_row(*(Text(cell) for cell in cells_of_session), style="bold")
     for one in found.contestants:
-        *cells, refusal = cells_of(one)
         beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")
-        table.add_row(*(Text(cell) for cell in (*cells, short(refusal, MOST_LETTERS), beside)))
+        table.add_row(*map(Text, (*printed_cells(one), beside)))
     return table
 
 

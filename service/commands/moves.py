@@ -135,11 +135,13 @@ def add_past_to(app: typer.Typer) -> None:
     ) -> None:
         """Play a session's journal through other learners, in this process; the session is not changed."""
         from . import backtest
+        from .compare import print_refusals
 
         with errors_in_a_line():
             check_there(_url(store))
             found = backtest.backtest(console(), _url(store), session, learner or [], archive)
             console().print(backtest.table_of_backtest(found))
+            print_refusals(console(), found.contestants)
             if not found.is_whole:
                 raise typer.Exit(INTERRUPTED)
             if all(one.refusal is not None for one in found.contestants):

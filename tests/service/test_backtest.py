@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from okl.client import Client
 from okl.errors import DamagedArchive
+from okl_core import learner_kinds
 from service.archive.journals import read_archive
 from service.cli import app
 from service.commands.backtest import backtest
@@ -106,6 +107,8 @@ def test_the_command_prints_a_table(store: str) -> None:
     assert result.exit_code == 0, result.output
     for told in ("60 rounds of the journal", "as it was", "mean", "no-such", "beside"):
         assert told in " ".join(result.output.split()), result.output
+    [reason] = [line for line in result.output.splitlines() if line.startswith("no-such: unknown learner kind")]
+    assert reason.endswith(f"{max(learner_kinds())}.")
     assert CliRunner().invoke(app, ["backtest", "none", "--learner", "mean", "--store", store]).exit_code == 1
     assert CliRunner().invoke(app, ["backtest", "s", "--store", store]).exit_code == 2
     assert CliRunner().invoke(app, ["backtest", "s", "--learner", "pomdr", "--store", store]).exit_code == 1
