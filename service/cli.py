@@ -12,8 +12,6 @@ import json
 import logging
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,8 +27,8 @@ from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
 from .commands.options import StoreOption
-from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line
-from .commands.stores import check_there
+from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line, fail
+from .commands.stores import check_there, opened
 from .commands.terminal import console
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
     from .replica.repair import RepairReport
     from .settings import Settings
-    from .store.base import Store
 
 STORE_RETRY_S = 1.0
 
@@ -133,44 +130,21 @@ async def _wait_for_store(settings: "Settings") -> None:
     """
     import asyncio
 
-    from .settings import without_password
-    from .store.opening import open_store
-
     patience_s = 0.0 if settings.store.startswith("sqlite:") else settings.store_patience_s
     give_up = time.monotonic() + patience_s
-    shown = without_password(settings.store)
     while True:
-        store = open_store(settings.store)
         try:
-            with _silent("okl.store"):
-                await store.open()
-                await store.ping()
-            return
+            async with opened(settings.store):
+                return
         except StoreRefused as error:
-            raise ConfigurationError(f"{shown}: {error.detail} Set both in OKL_STORE.") from error
+            raise ConfigurationError(f"{error.detail} Set both in OKL_STORE.") from error
         except (StoreUnavailable, StoreTimeout) as error:
-            detail = error.detail.rstrip(".")
-            if error.__cause__ is not None:
-                detail += f" ({str(error.__cause__).rstrip('.')})"
             if time.monotonic() >= give_up:
-                waited = f" after {patience_s:g} s (OKL_STORE_PATIENCE_S)" if patience_s else ""
+                waited = f" It was tried for {patience_s:g} s (OKL_STORE_PATIENCE_S)." if patience_s else ""
                 advice = "Start it, or name another store with --store."
-                raise type(error)(f"{shown}{waited}: {detail}. {advice}") from error
-            log.warning("the store does not answer yet", extra={"store": shown, "detail": detail})
-        finally:
-            await store.close()
+                raise type(error)(f"{error.detail}{waited} {advice}") from error
+            log.warning("the store does not answer yet", extra={"detail": error.detail})
         await asyncio.sleep(STORE_RETRY_S)
-
-
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Disable a logger whose records are reported in another way."""
-    logger = logging.getLogger(name)
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = False
 
 
 @app.command("demo")
@@ -273,17 +247,16 @@ def compare(
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
         compared = comparing.compare(console(), file, selection, learner or [], delay=delay)
         console().print(comparing.table_of(compared))
-        for line in comparing.refusals(compared):
-            console().print(line, highlight=False, markup=False, soft_wrap=True)
+        comparing.print_refusals(console(), compared.contestants)
         if not compared.is_whole:
             raise typer.Exit(INTERRUPTED)
+        if all(one.refusal is not None for one in compared.contestants):
+            fail("All learners failed, so nothing is saved.", REFUSED)
         if comparing.has_figure():
             for path in comparing.save(compared, out):
                 console().print(str(path), highlight=False, markup=False, soft_wrap=True)
         else:
             typer.echo(comparing.NO_FIGURE, err=True)
-        if all(one.refusal is not None for one in compared.contestants):
-            raise typer.Exit(REFUSED)
 
 
 @app.command()
@@ -337,18 +310,14 @@ def run_repair(
     import asyncio
 
     from .replica.repair import repair
-    from .store.opening import open_store
 
-    async def repaired(store: "Store") -> "RepairReport":
-        try:
-            await store.open()
-            return await repair(store, session, write=yes)
-        finally:
-            await store.close()
+    async def repaired(url: str) -> "RepairReport":
+        async with opened(url) as found:
+            return await repair(found, session, write=yes)
 
     with errors_in_a_line():
         check_there(url := _settings(store=store).store)
-        report = asyncio.run(repaired(open_store(url)))
+        report = asyncio.run(repaired(url))
     lost = max(0, report.rounds - report.kept)
     if report.trouble is None:
         typer.echo(f"{session}: all {report.rounds:,} rounds replay; there is nothing to do.")

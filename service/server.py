@@ -12,8 +12,8 @@ import ssl
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, final
@@ -77,22 +77,27 @@ def serve(settings: Settings, given: Mapping[str, str], *, workers: int = 1) -> 
 
 async def _check_address(settings: Settings) -> None:
     """Raises ConfigurationError if the service cannot listen there."""
-    try:
+    with _named("OKL_HOST or OKL_PORT"):
         bound = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, settings.host, settings.port, start_serving=False
         )
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"OKL_HOST or OKL_PORT: {error}.") from error
     bound.close()
 
 
 def _check_metrics_dir(folder: Path) -> None:
     """Make the folder if there is none. Raises ConfigurationError if no file can be written there."""
-    try:
+    with _named("OKL_METRICS_DIR"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ConfigurationError(f"OKL_METRICS_DIR: {error}.") from error
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Raises ConfigurationError, which names the settings that cannot be used."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{what}: {error}.") from error
 
 
 def _supervise(config: uvicorn.Config) -> None:
@@ -149,14 +154,20 @@ def _tls(settings: Settings) -> dict[str, Any]:
         if settings.tls_key or settings.tls_ca:
             raise ConfigurationError("OKL_TLS_KEY and OKL_TLS_CA need a certificate: name its file in OKL_TLS_CERT.")
         return {}
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    files = {"OKL_TLS_CERT": settings.tls_cert, "OKL_TLS_KEY": settings.tls_key, "OKL_TLS_CA": settings.tls_ca}
+    for variable, path in files.items():
+        if path:
+            # OpenSSL does not say which file it cannot open.
+            with _named(variable):
+                Path(path).open("rb").close()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key = f"with OKL_TLS_KEY {settings.tls_key}" if settings.tls_key else "without OKL_TLS_KEY"
+    with _named(f"OKL_TLS_CERT {settings.tls_cert} {key}"):
         # Without a password argument, OpenSSL would ask for that of an encrypted key on a terminal that does not exist.
         context.load_cert_chain(settings.tls_cert, settings.tls_key or None, password="")
-        if settings.tls_ca:
+    if settings.tls_ca:
+        with _named(f"OKL_TLS_CA {settings.tls_ca}"):
             context.load_verify_locations(settings.tls_ca)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"OKL_TLS_CERT, OKL_TLS_KEY or OKL_TLS_CA: {error}.") from error
     options: dict[str, Any] = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key or None}
     if settings.tls_ca:
         options |= {"ssl_ca_certs": settings.tls_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}

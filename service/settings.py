@@ -207,7 +207,11 @@ class Settings(BaseSettings):
         named = os.environ.get(CONFIG_FILE_VARIABLE)
         if named is not None and not Path(named).is_file():
             raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is not a file.")
-        file = TomlConfigSettingsSource(settings_cls, toml_file=named or "okl.toml")
+        path = named or "okl.toml"
+        try:
+            file = TomlConfigSettingsSource(settings_cls, toml_file=path)
+        except ValueError as error:
+            raise ConfigurationError(f"{CONFIG_FILE_VARIABLE}: {path} is not TOML: {error}.") from error
         folder = os.environ.get(SECRETS_VARIABLE)
         if folder is None:
             return init_settings, env_settings, file

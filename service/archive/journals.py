@@ -49,7 +49,9 @@ async def archive(store: Store, name: str, folder: Path) -> Archived:
     present(await store.head(name), name)
     try:
         with _alone(folder):
-            _check_owner(folder, name)
+            check_owner(folder, name)
+            if not _owner(folder):
+                (folder / OWNER).write_text(name + "\n")
             last = _last(folder)
             place = None if last is None else last.tip
             reading = None if place is None else present(await store.read(name, place), name)
@@ -160,17 +162,20 @@ def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]
     return tip, sum(entry.count for entry in entries)
 
 
-def _check_owner(folder: Path, name: str) -> None:
-    """Claim the folder for this session. Raises ConfigurationError if it belongs to another one."""
-    path = folder / OWNER
-    # A full disk leaves an empty file.
-    owner = path.read_text("utf-8", "replace").strip() if path.exists() else ""
-    if not owner:
-        path.write_text(name + "\n")
-    elif owner != name:
+def check_owner(folder: Path, name: str) -> None:
+    """Raises ConfigurationError if the folder belongs to another session."""
+    owner = _owner(folder)
+    if owner not in ("", name):
         raise ConfigurationError(
-            f"{folder} has the journal of session {owner!r}; give another folder, or remove {path} if that was renamed."
+            f"{folder} has the journal of session {owner!r}; give another folder, or remove {folder / OWNER} if that was "
+            "renamed."
         )
+
+
+def _owner(folder: Path) -> str:
+    """The session to which the folder belongs; empty if it was not claimed, as a full disk leaves an empty file."""
+    path = folder / OWNER
+    return path.read_text("utf-8", "replace").strip() if path.exists() else ""
 
 
 @contextmanager

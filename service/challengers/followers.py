@@ -82,10 +82,11 @@ class Followers:
             if (name := split_name(own)[1]) not in known:
                 self.add(champion, name)
 
-    async def follow_before_trim(self, champion: str) -> None:
-        """Let a champion's challengers follow before its journal is trimmed, for a while. Raises StoreError."""
+    async def follow_before_trim(self, champion: str, *, is_blocked: bool) -> None:
+        """Let a champion's challengers follow before its journal is trimmed, for a while; if it is blocked, they follow
+        later. Raises StoreError."""
         await self.find(champion)
-        if champion in self._under_way:
+        if champion in self._under_way and not is_blocked:
             await asyncio.wait([self._under_way[champion]], timeout=BEFORE_TRIM_S)
 
     def trouble(self, champion: str, name: str) -> str | None:

@@ -18,13 +18,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from okl.comparing import HEADINGS, MOST_LETTERS
+from okl.comparing import HEADINGS
 from okl.errors import ConfigurationError
 from okl.measures import error_name
 from okl_core import LearnerSpec
 from okl_core.contract.truth_choice import for_truths
 
-from ..archive.journals import read_archive
+from ..archive.journals import check_owner, read_archive
 from ..challengers.champion import challenger_of, lesson_of
 from ..session.definition import Definition
 from ..session.following import challenger_name
@@ -38,9 +38,9 @@ from ..session.turn import Position
 from ..settings import Settings, limits_of
 from ..store.base import Entry, Tip, present
 from ..store.moving import Whole
-from ..store.opening import open_store
-from .compare import cells_of, heeding, limits_here, ranked, short
+from .compare import heeding, limits_here, printed_cells, ranked
 from .contestants import Contestant, names_of, specs_of
+from .stores import opened
 
 BESIDE: Final = "beside the session"
 STEPS: Final = 256
@@ -95,20 +95,18 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
 
 
 async def _read(url: str, name: str) -> Whole:
-    store = open_store(url, limits_of(Settings()))
-    try:
-        await store.open()
+    async with opened(url, limits_of(Settings())) as store:
         return present(await store.whole(name), name)
-    finally:
-        await store.close()
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
-    """The archived entries and the later ones of the store. Raises ConfigurationError if there is a gap between them."""
+    """The archived entries and the later ones of the store. Raises ConfigurationError if there is a gap between them, or if
+    they are another session's."""
     base, entries = read_archive(archive)
     end = entries[-1].tip if entries else base
     tips = [whole.base, *(entry.tip for entry in whole.entries)]
     if end not in tips:
+        check_owner(archive, whole.head.name)
         trouble = (
             "does not reach the journal in the store, or the session was rolled back since: run `okl archive` first"
         )
@@ -161,9 +159,8 @@ def table_of_backtest(found: Backtested) -> Table:
     cells_of_session += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
     table.add_row(*(Text(cell) for cell in cells_of_session), style="bold")
     for one in found.contestants:
-        *cells, refusal = cells_of(one)
         beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")
-        table.add_row(*(Text(cell) for cell in (*cells, short(refusal, MOST_LETTERS), beside)))
+        table.add_row(*map(Text, (*printed_cells(one), beside)))
     return table
 
 

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from okl.comparing import HEADINGS, MOST_LETTERS, Line, error_shown
+from okl.comparing import HEADINGS, Line, error_shown
 from okl.errors import ConfigurationError
 from okl.measures import error_name
 
@@ -232,18 +232,21 @@ def table_of(compared: Compared) -> Table:
         table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for i, one in enumerate(compared.contestants):
         is_best = i == 0 and one.refusal is None
-        *cells, remark = cells_of(one)
-        table.add_row(
-            *(Text(cell) for cell in (*cells, short(remark, MOST_LETTERS))), style="bold" if is_best else None
-        )
+        table.add_row(*map(Text, printed_cells(one)), style="bold" if is_best else None)
     return table
 
 
-def refusals(compared: Compared) -> Iterator[str]:
-    """The refusals that are too long for the table."""
-    for one in compared.contestants:
-        if one.refusal is not None and len(one.refusal) > MOST_LETTERS:
-            yield f"{one.name}: {one.refusal}"
+def printed_cells(one: Contestant) -> list[str]:
+    """The cells of a printed table, which has no room for a reason."""
+    *cells, remark = cells_of(one)
+    return [*cells, remark if one.refusal is None else "failed"]
+
+
+def print_refusals(console: Console, contestants: Sequence[Contestant]) -> None:
+    """Print why learners failed, each reason whole, however narrow the terminal is."""
+    for one in contestants:
+        if one.refusal is not None:
+            console.print(f"{one.name}: {one.refusal}", highlight=False, markup=False, soft_wrap=True)
 
 
 def has_figure() -> bool:

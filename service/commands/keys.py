@@ -15,7 +15,7 @@ from okl.errors import ConfigurationError
 from ..keys.audit import Audit, facts_of
 from ..keys.key import MAX_NAME, Key, KeyScope, Rate, decode_key, encode_key, mint
 from ..store.key_store import KeepsKeys, KeyStore
-from ..store.opening import open_store
+from .stores import opened
 
 T = TypeVar("T")
 
@@ -123,13 +123,9 @@ def _note(act: str, id: str) -> None:
 
 def _with_keys(url: str, work: Callable[[KeyStore], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = open_store(url)
-        if not isinstance(store, KeepsKeys):
-            raise ConfigurationError("This store keeps no keys.")
-        try:
-            await store.open()
+        async with opened(url) as store:
+            if not isinstance(store, KeepsKeys):
+                raise ConfigurationError("This store keeps no keys.")
             return await work(store.keys)
-        finally:
-            await store.close()
 
     return asyncio.run(run())

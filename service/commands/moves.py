@@ -13,7 +13,7 @@ from okl.errors import ConfigurationError, ServiceError
 
 from .options import StoreOption
 from .outcome import errors_in_a_line
-from .stores import check_kept, check_there
+from .stores import check_kept, check_there, opened
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -79,9 +79,11 @@ def add_to(app: typer.Typer) -> None:
         """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
         from okl.addresses import checked_url
 
+        from ..store.moving import TO_BYTES
+
         with errors_in_a_line():
-            if tell:
-                checked_url(tell, "--tell")
+            if tell and len(checked_url(tell, "--tell").encode()) > TO_BYTES:
+                raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
             _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)
@@ -133,11 +135,13 @@ def add_past_to(app: typer.Typer) -> None:
     ) -> None:
         """Play a session's journal through other learners, in this process; the session is not changed."""
         from . import backtest
+        from .compare import print_refusals
 
         with errors_in_a_line():
             check_there(_url(store))
             found = backtest.backtest(console(), _url(store), session, learner or [], archive)
             console().print(backtest.table_of_backtest(found))
+            print_refusals(console(), found.contestants)
             if not found.is_whole:
                 raise typer.Exit(INTERRUPTED)
             if all(one.refusal is not None for one in found.contestants):
@@ -195,7 +199,6 @@ def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]]
     import asyncio
 
     from ..settings import Settings, limits_of
-    from ..store.opening import open_store
 
     if source is not None:
         check_there(source)
@@ -206,11 +209,7 @@ def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]]
     async def worked() -> int:
         async with AsyncExitStack() as stack:
             limits = limits_of(Settings())
-            stores = [open_store(url, limits) for url in urls]
-            for store in stores:
-                stack.push_async_callback(store.close)
-                await store.open()
-            return await work(stores)
+            return await work([await stack.enter_async_context(opened(url, limits)) for url in urls])
 
     if asyncio.run(worked()):
         raise typer.Exit(REFUSED)

@@ -37,12 +37,12 @@ def errors_in_a_line() -> Iterator[None]:
 
 
 def _wrong_settings(error: ValueError) -> str | None:
-    from tomllib import TOMLDecodeError
-
     from pydantic import ValidationError
+    from pydantic_settings import SettingsError
 
-    if isinstance(error, TOMLDecodeError):
-        return f"The configuration file is not TOML: {error}"
+    if isinstance(error, SettingsError):
+        # Only a file of secrets is read so late.
+        return f"OKL_SECRETS_DIR: {error}: {error.__cause__}."
     if isinstance(error, ValidationError):
         wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         return f"Setting {'; '.join(wrong)}"

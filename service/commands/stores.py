@@ -1,13 +1,54 @@
-"""Checks of the stores that commands work on: SQLite would create a file for a mistyped name, and lose a store in memory."""
+"""The stores that commands work on, and checks of them: SQLite would create a file for a mistyped name, and lose a store in
+memory.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from okl.errors import ConfigurationError
+from okl.errors import ConfigurationError, StoreError
 
 from ..store.store_url import split_url
+
+if TYPE_CHECKING:
+    from ..store.base import Limits, Store
+
+
+@asynccontextmanager
+async def opened(url: str, limits: Limits | None = None) -> AsyncIterator[Store]:
+    """Open a store. Raises StoreError, which names the store."""
+    from ..settings import without_password
+    from ..store.opening import open_store
+
+    store = open_store(url, limits)
+    try:
+        try:
+            with _silent("okl.store"):
+                await store.open()
+        except StoreError as error:
+            detail, cause = error.detail, str(error.__cause__ or "").rstrip(".")
+            if cause not in detail:
+                detail = f"{detail.rstrip('.')} ({cause})."
+            raise type(error)(f"{without_password(url)}: {detail}") from error
+        yield store
+    finally:
+        await store.close()
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Disable a logger whose records are reported in another way."""
+    logger = logging.getLogger(name)
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
 
 
 def check_kept(url: str) -> None:

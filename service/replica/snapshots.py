@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Protocol
 
 from okl.errors import StoreError
 
@@ -23,11 +24,14 @@ BYTES_PER_S = 10e6
 """Bytes of snapshots per second of learning; without this limit the largest states would be packed most of the time."""
 
 
-class Snapshots:
-    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or is slow to replay.
+class BeforeTrim(Protocol):
+    """Awaited with the session's name before a snapshot is written, and with whether the session is blocked meanwhile."""
 
-    `before_trim` is awaited with the session's name before a snapshot is written, unless the session is blocked meanwhile.
-    """
+    def __call__(self, name: str, /, *, is_blocked: bool) -> Awaitable[None]: ...
+
+
+class Snapshots:
+    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or is slow to replay."""
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class Snapshots:
         least_bytes: int,
         replay_s: float,
         counts: Counts | None = None,
-        before_trim: Callable[[str], Awaitable[None]] | None = None,
+        before_trim: BeforeTrim | None = None,
     ) -> None:
         self._store = store
         self._scheduler = scheduler
@@ -86,8 +90,8 @@ class Snapshots:
     async def _write(self, replica: Replica, position: Position, blob: bytes, *, is_blocked: bool) -> None:
         """Write a snapshot; a failure is only logged, since the round is committed and the journal complete without it."""
         try:
-            if self._before_trim is not None and not is_blocked:
-                await self._before_trim(replica.name)
+            if self._before_trim is not None:
+                await self._before_trim(replica.name, is_blocked=is_blocked)
             started = time.perf_counter()
             await self._store.snapshot(replica.name, position.tip, blob)
             self._counts.snapshots += 1

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 FOR_GOOD = float("inf")
 _ASIDE = "}"
 NOTE_BYTES = 1024
+TO_BYTES = 480
+"""The longest destination of a seal, in UTF-8. Its quotes are escaped in the note, which makes it twice as long at most."""
+LUGGAGE_PARTS = ("held", "expired", "remembered")
+"""Each has pages of its own, so that a session gives the same file from every store."""
 LUGGAGE_ITEMS, LUGGAGE_BYTES = 2_000, 4 << 20
 """The largest page of luggage, in items and in bytes; a single larger item is a page of its own."""
 
@@ -84,7 +88,8 @@ class Whole:
 
 
 class HeldItem(NamedTuple):
-    """A prediction that waits, or has expired and is remembered. Times are seconds since the epoch by the store's clock."""
+    """A prediction that waits, or has expired and is remembered. Times are seconds since the epoch by the store's clock,
+    to the microsecond; `expires_at` is 0 for one that has expired."""
 
     id: str
     blob: bytes
@@ -103,8 +108,8 @@ class RememberedItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """A page of what a session holds beside its journal: predictions, then remembered ids, oldest first. `cursor` asks for
-    the next page, None at the end; it is valid only while nobody changes the session."""
+    """A page of what a session holds beside its journal: predictions, expired ones, then remembered ids, oldest first.
+    `cursor` asks for the next page, None at the end; it is valid only while nobody changes the session."""
 
     held: Sequence[HeldItem]
     remembered: Sequence[RememberedItem]
@@ -226,12 +231,18 @@ def page_cursor(part: str, offset: int) -> str:
     return f"{part}:{offset}"
 
 
-def page_place(cursor: str | None, parts: Sequence[str]) -> tuple[int, int]:
-    """The index of the part in which a page begins, and the offset in it. Raises ValueError."""
+def page_after(part: str) -> str | None:
+    """The cursor of the page after the last one of a part."""
+    later = LUGGAGE_PARTS[LUGGAGE_PARTS.index(part) + 1 :]
+    return page_cursor(later[0], 0) if later else None
+
+
+def page_place(cursor: str | None) -> tuple[str, int]:
+    """The part in which a page begins, and the offset in it. Raises ValueError."""
     if cursor is None:
-        return 0, 0
+        return LUGGAGE_PARTS[0], 0
     part, _, offset = cursor.partition(":")
-    return parts.index(part), int(offset)
+    return LUGGAGE_PARTS[LUGGAGE_PARTS.index(part)], int(offset)
 
 
 def check_note(note: bytes) -> None:

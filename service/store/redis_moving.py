@@ -15,6 +15,7 @@ from .moving import (
     Luggage,
     RememberedItem,
     Whole,
+    page_after,
     page_cursor,
     page_place,
 )
@@ -22,7 +23,6 @@ from .redis_replies import to_entry, to_reading, to_tip
 from .redis_scripts import US, Value, text_of
 from .store_checks import check_last
 
-PARTS = ("held", "expired", "remembered")
 _HELD = struct.Struct("<dd")
 _APPLIED = struct.Struct("<d")
 
@@ -51,24 +51,24 @@ def to_whole(name: str, answer: Sequence[Any]) -> Whole:
 
 def luggage_arguments(cursor: str | None) -> list[Value]:
     """Raises ValueError."""
-    part, offset = page_place(cursor, PARTS)
-    return [PARTS[part], offset, LUGGAGE_ITEMS, LUGGAGE_BYTES]
+    return [*page_place(cursor), LUGGAGE_ITEMS, LUGGAGE_BYTES]
 
 
 def to_luggage(cursor: str | None, answer: Sequence[Any]) -> Luggage:
     _, has_more, *flat = answer
-    part, offset = page_place(cursor, PARTS)
-    after = page_cursor(PARTS[part], offset + len(flat) // 2) if has_more else None
-    if not has_more and part + 1 < len(PARTS):
-        after = page_cursor(PARTS[part + 1], 0)
+    part, offset = page_place(cursor)
+    after = page_cursor(part, offset + len(flat) // 2) if has_more else page_after(part)
     rows = list(zip(flat[::2], flat[1::2], strict=True))
-    if PARTS[part] == "remembered":
+    if part == "remembered":
         items = [RememberedItem(id.decode(), value[8:], _APPLIED.unpack_from(value)[0] / US) for id, value in rows]
         return Luggage([], items, after)
     held: list[HeldItem] = []
     for id, value in rows:
         expires_at, forget_at = _HELD.unpack_from(value)
-        held.append(HeldItem(id.decode(), value[16:], expires_at / US, forget_at / US, PARTS[part] == "expired"))
+        is_expired = part == "expired"
+        held.append(
+            HeldItem(id.decode(), value[16:], 0.0 if is_expired else expires_at / US, forget_at / US, is_expired)
+        )
     return Luggage(held, [], after)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
@@ -65,6 +66,7 @@ class Sentinels:
 
 
 _TYPES = {"deadline_s": float, "wait_replicas": int, "wait_ms": int, "sentinel_username": str, "sentinel_password": str}
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def connections_from_url(url: str) -> Connections:
@@ -77,6 +79,7 @@ def connections_from_url(url: str) -> Connections:
             raise ValueError("a # in a password would cut off the host")
         settings, query = _options(parts)
         _check(settings, parts.scheme)
+        _check_files(query)
         parts = parts._replace(query=query)
         if parts.scheme == "redis+cluster":
             return _cluster(parts, settings)
@@ -105,6 +108,13 @@ def _check(settings: _Settings, scheme: str) -> None:
         )
     if settings.wait_replicas and scheme == "redis+cluster":
         raise ConfigurationError("wait_replicas does not work with a cluster; set min-replicas-to-write on its nodes")
+
+
+def _check_files(query: str) -> None:
+    """The driver does not say which file it cannot open."""
+    for name, path in parse_qsl(query):
+        if name in _FILES and not Path(path).is_file():
+            raise ConfigurationError(f"{name} names {path}, which is not a file")
 
 
 def _defaults(settings: _Settings) -> dict[str, Any]:

@@ -269,7 +269,7 @@ class SqliteStore:
         return await self._run(lambda db: moves.whole(db, name))
 
     async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
-        page_place(cursor, moves.PARTS)
+        page_place(cursor)
         return await self._run(lambda db: moves.luggage(db, name, cursor))
 
     async def arrive(self, name: str, whole: Whole, note: bytes) -> None:

@@ -18,13 +18,12 @@ from .moving import (
     RememberedItem,
     Whole,
     aside,
+    page_after,
     page_cursor,
     page_place,
 )
 from .sqlite_tables import SessionRow, check_open, corrupt, find_session, keep, seal_of
 from .store_checks import check_last
-
-PARTS = ("held", "remembered")
 
 FIND_CHECKPOINT = "SELECT key, size FROM checkpoints WHERE session = ? AND name = ?"
 FIND_CHECKPOINTS = "SELECT CAST(name AS BLOB), round, digest, at, size FROM checkpoints WHERE session = ? ORDER BY name"
@@ -38,7 +37,7 @@ RENAME = "UPDATE sessions SET name = ? WHERE key = ?"
 NOTE_SEAL = "UPDATE notes SET seal = ? WHERE session = ?"
 FIND_HELD = """
 SELECT CAST(id AS BLOB), COALESCE(blob, (SELECT blob FROM large WHERE key = waiting.large)), due, forget_at, is_expired
-FROM waiting WHERE session = ? ORDER BY is_expired, due, id LIMIT ? OFFSET ?
+FROM waiting WHERE session = ? AND is_expired = ? ORDER BY due, id LIMIT ? OFFSET ?
 """
 FIND_REMEMBERED = """
 SELECT CAST(id AS BLOB), COALESCE(blob, (SELECT blob FROM large WHERE key = remembered.large)), at
@@ -164,27 +163,30 @@ def luggage(db: sqlite3.Cursor, name: str, cursor: str | None) -> Luggage | Gone
     session = find_session(db, name)
     if session is None:
         return Gone()
-    part, offset = page_place(cursor, PARTS)
+    part, offset = page_place(cursor)
     rows: list[tuple] = []
     size = 0
-    for row in db.execute((FIND_HELD, FIND_REMEMBERED)[part], (session.key, LUGGAGE_ITEMS + 1, offset)):
+    if part == "remembered":
+        found = db.execute(FIND_REMEMBERED, (session.key, LUGGAGE_ITEMS + 1, offset))
+    else:
+        found = db.execute(FIND_HELD, (session.key, part == "expired", LUGGAGE_ITEMS + 1, offset))
+    for row in found:
         if type(row[0]) is not bytes or type(row[1]) is not bytes:
             raise corrupt(name, "what waits or is remembered is damaged")
         size += len(row[1])
         if rows and (len(rows) == LUGGAGE_ITEMS or size > LUGGAGE_BYTES):
-            after = page_cursor(PARTS[part], offset + len(rows))
+            after = page_cursor(part, offset + len(rows))
             break
         rows.append(row)
     else:
-        after = page_cursor("remembered", 0) if part == 0 else None
-    if part == 0:
-        # The expiry time of an expired prediction is no longer stored.
-        items = [
-            HeldItem(id.decode(), blob, 0.0 if is_expired else due, forget_at, bool(is_expired))
-            for id, blob, due, forget_at, is_expired in rows
-        ]
-        return Luggage(items, [], after)
-    return Luggage([], [RememberedItem(id.decode(), answer, at) for id, answer, at in rows], after)
+        after = page_after(part)
+    if part == "remembered":
+        return Luggage([], [RememberedItem(id.decode(), answer, at) for id, answer, at in rows], after)
+    items = [
+        HeldItem(id.decode(), blob, 0.0 if is_expired else round(due, 6), round(forget_at, 6), bool(is_expired))
+        for id, blob, due, forget_at, is_expired in rows
+    ]
+    return Luggage(items, [], after)
 
 
 def arrive(db: sqlite3.Cursor, now: float, name: str, whole: Whole, note: bytes) -> bool:

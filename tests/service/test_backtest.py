@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from okl.client import Client
 from okl.errors import DamagedArchive
+from okl_core import learner_kinds
 from service.archive.journals import read_archive
 from service.cli import app
 from service.commands.backtest import backtest
@@ -106,20 +107,22 @@ def test_the_command_prints_a_table(store: str) -> None:
     assert result.exit_code == 0, result.output
     for told in ("60 rounds of the journal", "as it was", "mean", "no-such", "beside"):
         assert told in " ".join(result.output.split()), result.output
+    [reason] = [line for line in result.output.splitlines() if line.startswith("no-such: unknown learner kind")]
+    assert reason.endswith(f"{max(learner_kinds())}.")
     assert CliRunner().invoke(app, ["backtest", "none", "--learner", "mean", "--store", store]).exit_code == 1
     assert CliRunner().invoke(app, ["backtest", "s", "--store", store]).exit_code == 2
     assert CliRunner().invoke(app, ["backtest", "s", "--learner", "pomdr", "--store", store]).exit_code == 1
 
 
-def add_rounds(url: str, first: int, last: int, **settings: Any) -> None:
+def add_rounds(url: str, first: int, last: int, name: str = "s", **settings: Any) -> None:
     """And then a snapshot, behind which the journal is trimmed."""
 
     async def lived() -> None:
         async with serving(url, **settings) as api:
             for row in range(first, last):
-                await api.update(float(Y[row]), x=X[row].tolist())
-            position, blob = await api.worker.rounds.with_session("s", packed)
-            assert await api.store.snapshot("s", position.tip, blob)
+                await api.update(float(Y[row]), x=X[row].tolist(), name=name)
+            position, blob = await api.worker.rounds.with_session(name, packed)
+            assert await api.store.snapshot(name, position.tip, blob)
 
     asyncio.run(lived())
 
@@ -180,6 +183,10 @@ def test_a_folder_is_for_one_session(store: str, tmp_path: Path) -> None:
         "archive", "other", "--out", tmp_path / "past", "--store", store, code=2
     )
     assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "past").iterdir()) == before
+    add_rounds(store, 60, 65, name="other")
+    assert "has the journal of session 's'; give another folder" in run(
+        "backtest", "other", "--learner", "mean", "--archive", tmp_path / "past", "--store", store, code=2
+    )
     assert "Session not found" in run("archive", "nobody", "--out", tmp_path / "none", "--store", store, code=1)
     assert not (tmp_path / "none").exists()
 

@@ -117,8 +117,14 @@ def test_one_that_fails_stops_no_other(tmp_path: Path) -> None:
     ):
         assert reason in told
     assert "trivial forecaster" in told
-    only = run(path, "--label", "y", "--out", tmp_path, "--learner", "aioli", code=1)
-    assert "takes labels" in " ".join(only.split())
+
+
+def test_if_all_fail_nothing_is_saved(tmp_path: Path) -> None:
+    path, out = stream(tmp_path / "s.csv", kind="numbers"), tmp_path / "out"
+    told = " ".join(run(path, "--label", "y", "--out", out, "--learner", "aioli", code=1).split())
+    assert "takes labels" in told
+    assert "nothing is saved" in told
+    assert not out.exists()
 
 
 def test_one_that_fails_in_the_middle_says_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,19 @@ async def test_a_worker_finds_what_another_attached_before_it_trims_the_journal(
         assert (told["t"], told["skipped"]) == (601, 0)
 
 
+async def test_a_snapshot_every_few_rounds_finds_what_another_worker_attached(store_url: str) -> None:
+    """The champion is blocked while it is written, so the challenger follows only afterwards."""
+    async with two(store_url, retain_entries=100) as (one, other):
+        await one.create(**CHAMPION, snapshot_every=20)
+        await other.inspect()
+        await attach(one)
+        await one.worker.followers.close()
+        for row in range(300):
+            await other.update(named(row), x=X[row].tolist())
+            await asyncio.sleep(0.002)
+        assert (await caught_up(other))["skipped"] == 0
+
+
 async def test_a_challenger_that_is_slow_does_not_delay_those_of_other_sessions(watched: Watched) -> None:
     async with serving_on(watched.as_store) as api:
         api.worker.followers.start(api.worker.pursuit)

@@ -130,15 +130,18 @@ def test_clients_need_a_certificate_where_an_authority_is_named(certificates: Pa
 
 def test_files_that_cannot_be_used_are_told_before_anything_is_served(certificates: Path, tmp_path: Path) -> None:
     cert, key = str(certificates / "server.pem"), str(certificates / "server.key")
-    for wrong in (
-        {"tls_key": key},
-        {"tls_ca": cert},
-        {"tls_cert": str(tmp_path / "none.pem"), "tls_key": key},
-        {"tls_cert": cert},
-        {"tls_cert": cert, "tls_key": str(certificates / "client.key")},
-        {"tls_cert": cert, "tls_key": key, "tls_ca": key},
+    none, other = str(tmp_path / "none.pem"), str(certificates / "client.key")
+    for wrong, told in (
+        ({"tls_key": key}, "OKL_TLS_CERT"),
+        ({"tls_ca": cert}, "OKL_TLS_CERT"),
+        ({"tls_cert": none, "tls_key": key}, f"OKL_TLS_CERT: .*{none}"),
+        ({"tls_cert": cert, "tls_key": none}, f"OKL_TLS_KEY: .*{none}"),
+        ({"tls_cert": cert, "tls_key": key, "tls_ca": none}, f"OKL_TLS_CA: .*{none}"),
+        ({"tls_cert": cert}, f"OKL_TLS_CERT {cert} without OKL_TLS_KEY: "),
+        ({"tls_cert": cert, "tls_key": other}, f"OKL_TLS_CERT {cert} with OKL_TLS_KEY {other}: "),
+        ({"tls_cert": cert, "tls_key": key, "tls_ca": key}, f"OKL_TLS_CA {key}: "),
     ):
-        with pytest.raises(ConfigurationError, match="OKL_TLS_CERT"):
+        with pytest.raises(ConfigurationError, match=told):
             config(_nothing, Settings(**wrong))
 
 

@@ -76,6 +76,14 @@ def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
         assert (told["type"], told["location"]) == ("/problems/session-moved", "https://new.example")
 
 
+def test_an_address_that_is_too_long_is_told_before_anything_is_moved(store: str, tmp_path: Path) -> None:
+    target, longest = f"sqlite:///{tmp_path / 'target.sqlite3'}", "https://new.example/" + '"' * 460
+    told = okl("move", "a", "--store", store, "--to", target, "--tell", f"{longest}/", code=2)
+    assert told == "Cannot do that: --tell has at most 480 bytes.\n"
+    assert not (tmp_path / "target.sqlite3").exists()
+    assert okl("move", "a", "--store", store, "--to", target, "--tell", longest) == "a: moved at round 3\n"
+
+
 def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     target, file = f"sqlite:///{tmp_path / 'target.sqlite3'}", tmp_path / "all.okl"
     assert "Session not found" in okl("export", "nobody", "--store", store, "--out", str(file), code=1)
@@ -108,6 +116,27 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     ):
         assert "There is no store" in okl(*command, "--store", url, code=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_store_that_does_not_open_is_named_without_its_password(
+    store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "other").write_text("this is no store, and is longer than the head of one " * 2)
+    down, other = "redis://user:hush@127.0.0.1:1/0", f"sqlite:///{tmp_path / 'other'}"
+    for url, shown, code in ((down, "redis://127.0.0.1:1/0", 75), (other, other, 1)):
+        for command in (
+            ("export", "--out", str(tmp_path / "all.okl"), "--store", url),
+            ("import", str(tmp_path / "other"), "--store", url),
+            ("move", "--store", store, "--to", url),
+            ("move", "--store", url, "--to", store),
+            ("backtest", "a", "--learner", "mean", "--store", url),
+            ("repair", "a", "--store", url),
+            ("keys", "list", "--store", url),
+        ):
+            told = okl(*command, code=code)
+            assert f": {shown}: " in told
+            assert "hush" not in told
+            assert (len(told.splitlines()), caplog.messages) == (1, [])
 
 
 def test_nothing_goes_to_a_store_that_ends_with_the_command(store: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from okl.errors import (
 from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_in
 from service.archive.mover import move
 from service.archive.transport import Carried, export, import_file, names_in
-from service.store.base import Gone, Store, Tip
+from service.store.base import Gone, Hold, Store, Tip
 from service.store.moving import Seal, aside
 from tests.contract.store_calls import append, chain, head
 from tests.service.stored import Died, Dying, Unexamined, filled, forget_leases, is_live, told
@@ -56,6 +56,26 @@ async def test_through_files_and_back(stores: tuple[Store, Store], tmp_path: Pat
         await sqlite.delete(name)
     await imported(sqlite, tmp_path / "two")
     assert [await told(sqlite, name) for name in ("s", "t")] == before
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_both_stores_write_the_same_bytes(stores: tuple[Store, Store], tmp_path: Path, which: int) -> None:
+    """Also of predictions that wait, were cancelled, or have expired."""
+    first, second = stores[which], stores[1 - which]
+    await filled(first)
+    tip = (await head(first, "s")).tip
+    holds = [
+        Hold(f"{what}{i}", b"asked", wait_s)
+        for what, wait_s in (("x", 0.0), ("w", 0.3), ("c", 7e4 / 3))
+        for i in range(9)
+    ]
+    await first.commit("s", tip, [], holds)
+    for i in range(9):
+        assert await first.cancel("s", f"c{i}")
+    await exported(first, tmp_path / "one")
+    await imported(second, tmp_path / "one")
+    await exported(second, tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 async def test_an_export_goes_on_where_it_died(stores: tuple[Store, Store], tmp_path: Path) -> None:

@@ -40,6 +40,21 @@ WRONG = {
     "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "options"),
     "a port of Redis": (["--store", "redis://:hush@127.0.0.1:port/0"], {}, "store url"),
     "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
+    "a certificate that is not there": (
+        [],
+        {"OKL_TLS_CERT": "none.pem"},
+        "OKL_TLS_CERT: [Errno 2] No such file or directory: 'none.pem'",
+    ),
+    "authorities of Redis that are not there": (
+        ["--store", "rediss://:hush@127.0.0.1:9/0?ssl_ca_certs=none.pem"],
+        {},
+        "ssl_ca_certs names none.pem",
+    ),
+    "a file of the audit log that is a folder": (
+        [],
+        {"OKL_AUDIT_FILE": "/proc"},
+        "OKL_AUDIT_FILE: [Errno 21] Is a directory: '/proc'",
+    ),
     "a webhook that is none": ([], {"OKL_WEBHOOK": "hush.example"}, "webhook"),
     "a folder for metrics that is none": ([], {"OKL_METRICS_DIR": "/dev/null/metrics"}, "OKL_METRICS_DIR"),
     "a folder for metrics that takes no file": ([], {"OKL_METRICS_DIR": "/proc"}, "OKL_METRICS_DIR"),
@@ -76,13 +91,25 @@ def test_what_is_wrong_is_told_at_once(
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("no toml", "TOML"), ("colour = 'red'", "colour"), ("port = 'red'", "port"), ("blas_kernels = 3", "blas_kernels")],
+    [
+        ("no toml", "OKL_CONFIG_FILE: okl.toml is not TOML"),
+        ("colour = 'red'", "colour"),
+        ("port = 'red'", "port"),
+        ("blas_kernels = 3", "blas_kernels"),
+    ],
 )
 def test_a_wrong_file_of_settings_is_told(
     told_here: Callable[..., str], tmp_path: Path, content: str, told: str
 ) -> None:
     (tmp_path / "okl.toml").write_text(content)
     assert told in told_here()
+
+
+def test_a_secret_that_cannot_be_read_is_told(told_here: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "okl_webhook_secret").write_bytes(b"\xff")
+    line = told_here(OKL_SECRETS_DIR=str(tmp_path))
+    assert "OKL_SECRETS_DIR: " in line
+    assert "webhook_secret" in line
 
 
 # What each store says of each trouble is in tests/contract; here is who is told, and with which code.

@@ -9,10 +9,10 @@ if part == 'remembered' then
 else
   ids = call('ZRANGE', part == 'held' and expiry or forget, from, from + most)
 end
-local answer, bytes = {'luggage', 0}, 0
+local answer, bytes, times = {'luggage', 0}, 0, part == 'remembered' and 8 or 16
 for i, id in ipairs(ids) do
   local value = call('HGET', part == 'remembered' and applied or waiting, id)
-  bytes = bytes + #value
+  bytes = bytes + #value - times
   if i > 1 and (i > most or bytes > most_bytes) then
     answer[2] = 1
     break
