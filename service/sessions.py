@@ -26,10 +26,10 @@ from okl_core.records.preparation import Preparation
 from .pointers import invalid_config
 from .rounds import Rounds
 from .session.definition import Definition, Scalar
-from .session.following import challenger_name, is_challenger
 from .session.freezing import freeze_session
 from .session.history.alarms import Alarm
 from .session.limits import SessionLimits
+from .session.names import challenger_name, is_challenger
 from .session.played import FrozenFrom
 from .session.precondition import ANYWHERE, IfTip, check_tip, precondition_failed
 from .session.record import encode_record

@@ -15,7 +15,7 @@ from okl_core.records.survey import Declared
 from ..challengers.challengers import Contender
 from ..session.definition import AlarmRules, Definition, Ranges
 from ..session.definition import Scale as DomainScale
-from ..session.following import challenger_name
+from ..session.names import challenger_name
 from ..session.precondition import IfTip
 from ..session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
 from ..session.scorecard import Tally

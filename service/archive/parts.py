@@ -12,7 +12,7 @@ from typing import NamedTuple, final
 
 from okl.errors import ServiceError, SessionFollows, SessionMoving, StateCorrupt
 
-from ..session.following import is_challenger, split_name
+from ..session.names import is_challenger, split_name
 from ..session.record import decode_record, encode_record
 from ..store.base import Entry, Gone, Head, Store, present
 from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside

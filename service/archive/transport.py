@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from okl.errors import DamagedArchive, ServiceError, SessionExists, SessionNotFound, StoreTimeout, StoreUnavailable
 
-from ..session.following import SESSION_NAME
+from ..session.names import SESSION_NAME
 from ..store.all_heads import heads_of
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole

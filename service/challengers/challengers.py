@@ -17,7 +17,8 @@ from okl_core.monitoring.duel import Outcome
 from ..archive.portable import clash, pack_state
 from ..archive.states import Current, States, current
 from ..rounds import Rounds
-from ..session.following import Following, challenger_name, is_challenger, split_name
+from ..session.following import Following
+from ..session.names import challenger_name, is_challenger, split_name
 from ..session.precondition import IfTip, check_tip
 from ..session.session import Session
 from ..session.turn import Position

@@ -14,7 +14,7 @@ from typing import Final, final
 from okl.errors import ServiceError, SessionNotFound, let_go
 
 from ..chance import sweep_forever
-from ..session.following import challenger_name, is_challenger, split_name
+from ..session.names import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.all_heads import heads_of
 from ..store.base import Store

@@ -25,7 +25,8 @@ from okl.errors import (
 from ..chance import BY_CHANCE
 from ..rounds import Rounds
 from ..session.codec import decode_waiting, split_followed
-from ..session.following import Note, challenger_name
+from ..session.following import Note
+from ..session.names import challenger_name
 from ..session.requests import Follow, Followed
 from ..session.session import Session
 from ..session.turn import Position

@@ -27,8 +27,8 @@ from okl_core.contract.truth_choice import for_truths
 from ..archive.journals import read_archive
 from ..challengers.champion import challenger_of, lesson_of
 from ..session.definition import Definition
-from ..session.following import challenger_name
 from ..session.history.words import outcome_text
+from ..session.names import challenger_name
 from ..session.record import decode_record
 from ..session.requests import Follow, Lesson, Question
 from ..session.scorecard import WINDOW

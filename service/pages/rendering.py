@@ -17,7 +17,7 @@ from .. import __version__
 from ..api.accepted import quality
 from ..keys import caller
 from ..keys.key import KeyScope
-from ..session.following import is_challenger
+from ..session.names import is_challenger
 from .assets import MISSING, version
 from .charts import in_page
 from .formats import FILTERS

@@ -32,12 +32,13 @@ from okl_core.types import F64, Forecast
 from .codec import BlockEntry, NamedClasses, Pair, RoundEntry, decode_entry, encode_block, encode_round, split_followed
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
-from .following import Following, is_challenger
+from .following import Following
 from .history.alarms import WindowedError
 from .history.history import History, Lived, LivedRows, Numbers
 from .inputs import read, read_rows
 from .maker import HostedLearner, Maker, PreparedLearner
 from .moment import NO_MOMENT, Moment
+from .names import is_challenger
 from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
 from .scorecard import Issued, Scorecard, forecasts_of
 from .task import Task, discovery_of, read_truth, task_after

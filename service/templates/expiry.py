@@ -16,7 +16,7 @@ from typing import Final, final
 from okl.errors import ServiceError, StoreCorrupt, StoreError
 
 from ..chance import BY_CHANCE, sweep_forever
-from ..session.following import is_challenger
+from ..session.names import is_challenger
 from ..sessions import Listed, Sessions
 from .template import Template
 from .templates import Templates
