@@ -17,8 +17,8 @@ from okl_core.monitoring.duel import Outcome
 from ..archive.portable import clash, pack_state
 from ..archive.states import Current, States, current
 from ..rounds import Rounds
-from ..session.following import Following
 from ..session.names import challenger_name, is_challenger, split_name
+from ..session.pairing import Pairing
 from ..session.precondition import IfTip, check_tip
 from ..session.session import Session
 from ..session.turn import Position
@@ -100,8 +100,8 @@ class Challengers:
             whole = present(await self._store.whole(champion), champion)
             tip = whole.base
         session = made_of(challenger_of(now, challenger_name(champion, name), learner))
-        assert session.following is not None
-        session.following.tip = tip
+        assert session.pairing is not None
+        session.pairing.tip = tip
         async with self._adding:
             if len(await challengers_of(self._store, champion)) >= self._most:
                 detail = f"Session {champion!r} has {self._most} challengers; detach one first."
@@ -175,7 +175,7 @@ class Challengers:
         if pursued is None or pursued.seen != tip:
             return False
         session, trouble = await self._check(champion, own, former)
-        session.definition, session.following = replace(session.definition, name=champion), None
+        session.definition, session.pairing = replace(session.definition, name=champion), None
         if not await self._states.replace(champion, former.position, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
@@ -206,17 +206,17 @@ class Challengers:
         _, name = split_name(own.name)
 
         def standing(session: Session, own: Head, position: Position) -> Contender:
-            following = session.following or Following()
+            pairing = session.pairing or Pairing()
             progress = self._pursuit.progress_of(session, own, position)
             return Contender(
                 name,
                 session.definition.kind,
                 session.t,
                 behind=0 if progress.tip is None else max(0, head.tip.round - progress.tip.round),
-                missed=following.missed,
-                skipped=following.skipped + progress.skipped,
+                missed=pairing.missed,
+                skipped=pairing.skipped + progress.skipped,
                 is_classifier=session.task is not None and session.task.truths.is_classifier,
-                outcome=None if following.duel is None else following.duel.outcome(),
+                outcome=pairing.outcome,
                 created_at=own.created_at,
                 trouble=self._followers.trouble(champion, name),
             )

@@ -24,10 +24,10 @@ from okl.errors import (
 
 from ..chance import BY_CHANCE
 from ..rounds import Rounds
-from ..session.codec import decode_waiting, split_followed
-from ..session.following import Note
+from ..session.codec import decode_waiting, split_note
 from ..session.names import challenger_name
-from ..session.requests import Follow, Followed
+from ..session.pairing import Note
+from ..session.requests import Excerpt, ExcerptPlayed
 from ..session.session import Session
 from ..session.turn import Position
 from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip, present
@@ -130,7 +130,7 @@ class Pursuit:
 
     def progress_of(self, session: Session, _head: Head, position: Position) -> Progress:
         """Return a challenger's progress, as far as this worker knows."""
-        start = None if session.following is None else session.following.tip
+        start = None if session.pairing is None else session.pairing.tip
         past = self._past.get(session.definition.name)
         if past is not None and (past.identity, past.start) == (position.identity, start):
             return past
@@ -181,7 +181,7 @@ class Pursuit:
             steps = list(steps_of(first, entries, asked if is_last else _made_until(asked, entries), champion.task))
             if not steps:
                 break
-            answer = await self._follow(own, Follow(start, champion.learner, steps, skipped))
+            answer = await self._play_excerpt(own, Excerpt(start, champion.learner, steps, skipped))
             if answer.is_stale:
                 return None
             rounds += answer.rounds
@@ -196,14 +196,14 @@ class Pursuit:
         self._counts.followed += rounds
         return Pursued(reading.head.tip, rounds, refused)
 
-    async def _follow(self, own: str, part: Follow) -> Followed:
-        """Follow all steps at once; if a round is refused, follow again without the refused ones."""
+    async def _play_excerpt(self, own: str, excerpt: Excerpt) -> ExcerptPlayed:
+        """Play all steps at once; if a round is refused, play them again without the refused ones."""
         try:
-            return await self._rounds.follow(own, part)
+            return await self._rounds.play_excerpt(own, excerpt)
         except (InvalidInput, InvalidConfig, NumericalFailure, SessionFull) as error:
             log.info("challenger refuses a round", extra={"session": own, "detail": error.detail})
             let_go(error)
-        return await self._rounds.follow(own, replace(part, is_careful=True))
+        return await self._rounds.play_excerpt(own, replace(excerpt, is_careful=True))
 
     async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Found:
         """Return the waiting predictions that this worker has not read yet, up to the end of the reading.
@@ -246,7 +246,7 @@ def _after_common(reading: Reading, own: Sequence[Entry] | Gone) -> Reading:
     """The part of the champion's reading after the latest tip that an entry of the challenger notes."""
     noted: set[Tip] = set()
     for entry in () if isinstance(own, Gone) else own:
-        note, _ = split_followed(entry.blob)
+        note, _ = split_note(entry.blob)
         if note is not None:
             noted.add(Note.decode(note).tip)
     start, rest = reading.start, reading.entries

@@ -30,7 +30,7 @@ from ..session.definition import Definition
 from ..session.history.words import outcome_text
 from ..session.names import challenger_name
 from ..session.record import decode_record
-from ..session.requests import Follow, Lesson, Question
+from ..session.requests import Excerpt, Lesson, Question
 from ..session.scorecard import WINDOW
 from ..session.session import Session
 from ..session.snapshot import unpack
@@ -88,7 +88,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
             if stopped.is_set:
                 break
             for one in contestants:
-                one.follow(Follow(base, 0, steps[start : start + STEPS]))
+                one.play_excerpt(Excerpt(base, 0, steps[start : start + STEPS]))
             progress.update(bar, completed=min(start + STEPS, len(steps)))
     errors = [error for step in steps if isinstance(step, Lesson) for error in step.errors]
     return Backtested(session, ranked(contestants), errors, base.round, not stopped.is_set)

@@ -128,8 +128,8 @@ class Lesson(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
-    """A champion's steps since the tip `start`, in order, for a challenger: rounds, and predictions that wait.
+class Excerpt:
+    """What a challenger plays of its champion's journal: the steps since the tip `start`, rounds and predictions that wait.
 
     `learner` identifies the champion's; `skipped` counts the rounds before the first step that are no longer stored.
     `is_careful`: leave out a round that the challenger refuses, instead of refusing all.
@@ -152,7 +152,7 @@ class Follow:
         return sum(len(one.y) for one in self.steps if isinstance(one, Lesson))
 
 
-Part = Question | Report | Batch | Follow
+Part = Question | Report | Batch | Excerpt
 
 
 def halves(report: Report, question: Question) -> Sequence[Part]:
@@ -242,10 +242,10 @@ class RoundsPlayed(NamedTuple):
     is_duplicate: bool = False
 
 
-class Followed(NamedTuple):
+class ExcerptPlayed(NamedTuple):
     """The progress of a challenger: `tip` is the champion's after the last round learned.
 
-    `is_stale`: another worker followed meanwhile; nothing was done. `refused`: why the last refused round was left out.
+    `is_stale`: another worker played it meanwhile; nothing was done. `refused`: why the last refused round was left out.
     """
 
     tip: Tip
@@ -254,9 +254,9 @@ class Followed(NamedTuple):
     refused: str | None = None
 
 
-Result = Predicted | Updated | RoundsPlayed | Followed
+Result = Predicted | Updated | RoundsPlayed | ExcerptPlayed
 
-T = TypeVar("T", Predicted, Updated, RoundsPlayed, Followed)
+T = TypeVar("T", Predicted, Updated, RoundsPlayed, ExcerptPlayed)
 
 
 def as_result(kind: type[T], result: Result | ServiceError) -> T:

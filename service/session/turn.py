@@ -30,10 +30,10 @@ from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
 from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import answer_to
 from .definition import Input
-from .follow import Follower
 from .idempotency import check_progress, expired, id_conflict, progress_of, remember, repeated_result, same_prediction
 from .in_order import read_in_order
 from .late import play_waiting, waiting
+from .lesson_player import LessonPlayer
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
@@ -41,8 +41,8 @@ from .precondition import check_tip
 from .refusals import refusal
 from .requests import (
     Batch,
-    Follow,
-    Followed,
+    Excerpt,
+    ExcerptPlayed,
     Part,
     Predicted,
     Question,
@@ -142,8 +142,8 @@ class Turn:
                     return self._report(part, size)
                 case Batch():
                     return self._run(part, size)
-                case Follow():
-                    return self._follow(part)
+                case Excerpt():
+                    return self._play_excerpt(part)
         except core.OklError as error:
             if (refused := refusal(error, self._name)) is None:
                 raise
@@ -272,7 +272,7 @@ class Turn:
         return known
 
     def _check_answers(self) -> None:
-        if self.session.following is not None:
+        if self.session.pairing is not None:
             detail = f"Session {self._name!r} is a challenger: it answers nobody, and learns what its champion learns."
             raise SessionFollows(detail, session=self._name)
 
@@ -327,16 +327,16 @@ class Turn:
 
     # -- challengers ------------------------------------------------------------------------------------------------
 
-    def _follow(self, part: Follow) -> ResultOf:
-        following = self.session.following
-        if following is None or following.tip != part.start:
-            return lambda _: Followed(part.start, is_stale=True)
-        follower = Follower(self.session, part, self._moment, self._limits, self._append, self._held_under)
+    def _play_excerpt(self, excerpt: Excerpt) -> ResultOf:
+        pairing = self.session.pairing
+        if pairing is None or pairing.tip != excerpt.start:
+            return lambda _: ExcerptPlayed(excerpt.start, is_stale=True)
+        player = LessonPlayer(self.session, excerpt, self._moment, self._limits, self._append, self._held_under)
         try:
-            followed = follower.play(self._hold)
+            played = player.play(self._hold)
         finally:
-            self.has_learned = follower.has_learned
-        return lambda _: followed
+            self.has_learned = player.has_learned
+        return lambda _: played
 
     def _held_under(self, id: str) -> WaitingEntry | None:
         """The prediction under this id, from this turn, this worker or the store, expired or not."""

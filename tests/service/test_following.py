@@ -67,7 +67,7 @@ async def test_two_workers_follow_each_round_once(store_url: str) -> None:
         seen, own = await session_of(one, "s~c"), await session_of(other, "s~c")
         again = await replayed(one.store, "s~c")
         for session in (own, again):
-            assert session.following == seen.following
+            assert session.pairing == seen.pairing
             for name, array in state_of(session).items():
                 np.testing.assert_allclose(array, state_of(seen)[name], rtol=1e-9, atol=1e-12)
         # In the order of the champion's journal.

@@ -24,7 +24,7 @@ import numpy as np
 
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import StateFormatError
-from okl_core.monitoring.duel import Duel
+from okl_core.monitoring.duel import Duel, Outcome
 from okl_core.types import Stored
 
 from ..store.base import DIGEST_BYTES, Tip
@@ -57,7 +57,7 @@ class Note(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Following:
+class Pairing:
     """A challenger's progress and its comparison with the champion.
 
     `tip` is the champion's after the last round seen, None before the challenger is attached. `missed` counts the rounds
@@ -93,7 +93,12 @@ class Following:
             self.duel = Duel(is_of_numbers=is_of_numbers)
         self.duel.add(own_error, theirs)
 
-    def copy(self) -> Following:
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the two compare; None before the first round that was compared."""
+        return None if self.duel is None else self.duel.outcome()
+
+    def copy(self) -> Pairing:
         return copy.deepcopy(self)
 
     def pack(self) -> tuple[dict[str, Stored], dict[str, Any]]:
@@ -103,7 +108,7 @@ class Following:
         return arrays, {"tip": tip, "learner": self.learner, "missed": self.missed, "skipped": self.skipped}
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, Stored], document: Mapping[str, Any]) -> Following:
+    def unpack(cls, arrays: Mapping[str, Stored], document: Mapping[str, Any]) -> Pairing:
         """Raises StateFormatError, KeyError, ValueError, TypeError."""
         tip = None if document["tip"] is None else Tip(int(document["tip"][0]), bytes.fromhex(document["tip"][1]))
         duel = unpack(Duel, dict(arrays)) if arrays else None
