@@ -30,8 +30,8 @@ from .api.doorman import Doorman
 from .api.guards import Guards
 from .archive.states import States
 from .challengers.challengers import Challengers
-from .challengers.followers import Followers
-from .challengers.pursuit import Pursuit
+from .challengers.feeder import Feeder
+from .challengers.roster import Roster
 from .keys.audit import Audit
 from .keys.keyring import Keyring, is_open_without_keys
 from .logs import configure
@@ -127,7 +127,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             worker.exposition.start()
             if worker.webhook is not None:
                 worker.webhook.start(worker.rounds)
-            worker.followers.start(worker.pursuit)
+            worker.roster.start(worker.feeder)
             worker.expiry.start()
             # Several workers on one machine would otherwise each use all cores for products of small matrices.
             with threadpool_limits(1):
@@ -198,14 +198,14 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         answer_bytes=settings.max_answer_bytes,
     )
     scheduler = Scheduler()
-    followers = Followers(store, counts)
+    roster = Roster(store, counts)
     snapshots = Snapshots(
         store,
         scheduler,
         least_bytes=settings.snapshot_min_bytes,
         replay_s=settings.snapshot_replay_s,
         counts=counts,
-        before_trim=followers.follow_before_trim,
+        before_trim=roster.feed_before_trim,
     )
     replicas = Replicas(settings.resident_bytes)
     summaries = Summaries(store, counts=counts)
@@ -221,7 +221,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         queue=settings.max_queue,
         counts=counts,
         alarmed=None if webhook is None else webhook.note,
-        committed=followers.note,
+        committed=roster.wake,
         make=lambda name: templates.make(name),
     )
     watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
@@ -237,15 +237,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
             "okl_copies": len(replicas),
             "okl_copies_bytes": replicas.nbytes,
             "okl_webhook_waiting": 0 if webhook is None else webhook.waiting,
-            "okl_challengers": followers.count,
+            "okl_challengers": roster.count,
         }
 
     counts.gauges = gauges
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
-    states = States(store, rounds, sessions, limits, renamed=followers.find)
-    pursuit = Pursuit(store, rounds, counts)
+    states = States(store, rounds, sessions, limits, renamed=roster.find)
+    feeder = Feeder(store, rounds, counts)
     return Worker(
         settings=settings,
         store=store,
@@ -262,15 +262,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         counts=counts,
         exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
         webhook=webhook,
-        followers=followers,
-        pursuit=pursuit,
+        roster=roster,
+        feeder=feeder,
         challengers=Challengers(
             store,
             rounds,
             sessions,
             states,
-            pursuit,
-            followers,
+            feeder,
+            roster,
             most=settings.max_challengers,
             patience_s=settings.patience_s,
         ),

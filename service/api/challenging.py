@@ -47,7 +47,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
     """Attach a session with another learner, which gets the same rounds, in the same order, with the same delays of the
     truths. It answers no requests."""
     found = await challengers.attach(session, body.name, body.learner, body.begin)
-    return reply(wire.contender(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
+    return reply(wire.challenger(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
 
 
 @challenging.get(
@@ -58,7 +58,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
 )
 async def list_challengers(session: SessionPath, challengers: ChallengersDep) -> Response:
     """Sorted by name, each with how it compares to the session."""
-    return reply({"challengers": [wire.contender(session, one) for one in await challengers.list(session)]})
+    return reply({"challengers": [wire.challenger(session, one) for one in await challengers.list(session)]})
 
 
 @challenging.get(
@@ -69,7 +69,7 @@ async def list_challengers(session: SessionPath, challengers: ChallengersDep) ->
 )
 async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
     """Its progress, and how it compares to the session."""
-    return reply(wire.contender(session, await challengers.inspect(session, challenger)))
+    return reply(wire.challenger(session, await challengers.inspect(session, challenger)))
 
 
 @challenging.delete(

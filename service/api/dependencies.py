@@ -13,8 +13,8 @@ from okl.errors import InvalidInput
 
 from ..archive.states import States
 from ..challengers.challengers import Challengers
-from ..challengers.followers import Followers
-from ..challengers.pursuit import Pursuit
+from ..challengers.feeder import Feeder
+from ..challengers.roster import Roster
 from ..replica.cache import Replicas
 from ..replica.summaries import Summaries
 from ..rounds import Rounds
@@ -54,8 +54,8 @@ class Worker:
     counts: Counts
     exposition: Exposition
     webhook: Webhook | None
-    followers: Followers
-    pursuit: Pursuit
+    roster: Roster
+    feeder: Feeder
     challengers: Challengers
 
     def end_streams(self) -> None:
@@ -69,7 +69,7 @@ class Worker:
         await self.exposition.close()
         if self.webhook is not None:
             await self.webhook.close()
-        await self.followers.close()
+        await self.roster.close()
         await self.expiry.close()
         await self.rounds.close()
         await self.summaries.close()

@@ -12,7 +12,7 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.record import weights_of
 from okl_core.records.survey import Declared
 
-from ..challengers.challengers import Contender
+from ..challengers.challengers import ChallengerStatus
 from ..session.definition import AlarmRules, Definition, Ranges
 from ..session.definition import Scale as DomainScale
 from ..session.names import challenger_name
@@ -257,7 +257,7 @@ def checkpoint(kept: Checkpoint) -> Json:
     return {"name": kept.name, "t": kept.tip.round, "at": kept.at, "bytes": kept.nbytes}
 
 
-def contender(champion: str, found: Contender) -> Json:
+def challenger(champion: str, found: ChallengerStatus) -> Json:
     """The answer about a challenger."""
     return {
         "name": found.name,

@@ -34,7 +34,7 @@ class SessionViews:
 
     async def session(self, name: str) -> Json:
         found = await self._sessions.inspect(name)
-        past, rounds, waiting, contenders = await asyncio.gather(
+        past, rounds, waiting, challengers = await asyncio.gather(
             self._watching.history(name),
             self._watching.last(name, LAST_ROUNDS),
             self._watching.waiting(name, None, WAITING),
@@ -45,7 +45,7 @@ class SessionViews:
             "history": watching_wire.history(name, past),
             "rounds": watching_wire.past_rounds(name, rounds),
             "waiting": watching_wire.waiting(name, waiting),
-            "challengers": [wire.contender(name, one) for one in contenders],
+            "challengers": [wire.challenger(name, one) for one in challengers],
             "now": time.time(),
         }
 

@@ -1,4 +1,4 @@
-"""What a challenger knows of its champion: its progress in the champion's journal, and how their errors compare.
+"""The pairing of a challenger with its champion: its progress in the champion's journal, and how their errors compare.
 
 A challenger is a session named `<champion>~<name>`; the name alone says which session it follows. It learns the champion's
 rounds in the order of the champion's journal. Each entry of its own journal carries a *note*, little-endian, from which a

@@ -69,7 +69,6 @@ class Session:
         if self.coverage is not None and self.task is not None:
             check_promises(self.task)
         self.pairing = Pairing() if is_challenger(definition.name) else None
-        """A challenger's progress in its champion's journal, and their comparison."""
         self.divergence = 0.0
         """The largest tolerated error of a replay on another arithmetic."""
 

@@ -312,13 +312,13 @@ async def test_a_challenger_goes_on_after_a_roll_back_and_a_promotion(api: Api) 
     for row in range(20, 30):
         await api.update(named(row), x=X[row].tolist())
     for name in ("c", "d"):
-        await api.worker.pursuit.follow("s", name)
+        await api.worker.feeder.feed("s", name)
         told = await caught_up(api, name)
         assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (30, 0, 30)
     await api.call("POST", "/sessions/s/challengers/d/promote")
     for row in range(30, 35):
         await api.update(named(row), x=X[row].tolist())
-    await api.worker.pursuit.follow("s", "c")
+    await api.worker.feeder.feed("s", "c")
     told = await caught_up(api)
     assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (35, 0, 5)
     # And from what is stored.
