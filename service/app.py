@@ -23,11 +23,11 @@ from okl_core.linalg.arithmetic import arithmetic
 
 from . import __version__
 from .api import challenging, documents, moving, problems, routes, streams, templating, watching
+from .api.authentication import Authentication
 from .api.conversation import Conversations
 from .api.cors import Cors
 from .api.dependencies import Worker
-from .api.doorman import Doorman
-from .api.guards import Guards
+from .api.request_checks import RequestChecks
 from .archive.states import States
 from .challengers.challengers import Challengers
 from .challengers.feeder import Feeder
@@ -157,11 +157,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(Doorman, keyring=keyring, audit=audit, page=dashboard.refusal)
+    app.add_middleware(Authentication, keyring=keyring, audit=audit, page=dashboard.refusal)
     origins = settings.allowed_origins
     if origins:
         app.add_middleware(Cors, origins=origins, is_for_preflights=True)
-    app.add_middleware(Guards, settings=settings, counts=counts)
+    app.add_middleware(RequestChecks, settings=settings, counts=counts)
     if origins:
         app.add_middleware(Cors, origins=origins, is_for_preflights=False)
     documents.install(app)

@@ -73,7 +73,7 @@ async def page(request: Request, template: str, status: int = 200, **context: An
 
 
 def _rights() -> dict[str, bool | str]:
-    """The rights of the reader's key. Pages hide everything else, which the doorman would refuse anyway."""
+    """The rights of the reader's key. Pages hide everything else, which would be refused anyway."""
     admitted = caller.current.get()
     return {
         "may_write": caller.may(KeyScope.WRITE),
