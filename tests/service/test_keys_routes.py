@@ -18,8 +18,8 @@ from starlette.routing import Mount, WebSocketRoute
 from service.api.access import ACCESS_RULES, ADMIN, READ, WEBSOCKET, WRITE, AccessRule, AccessTable
 from service.app import create_app
 from service.settings import Settings
-from tests.service.api import Api, check_problem
-from tests.service.keyed import Made, guarded, look_again, make, revoke
+from tests.service.api import Api, check_problem, serving
+from tests.service.keyed import Made, look_again, make, revoke
 
 pytestmark = pytest.mark.anyio
 
@@ -201,7 +201,7 @@ async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Keyed
         "revoked": await make(url),
     }
     await revoke(url, keys["revoked"])
-    async with guarded(url) as api:
+    async with serving(url) as api:
         for name in (IN, OUT):
             made = await api.http.post("/sessions", json={"name": name}, headers=keys["admin"].headers)
             assert made.status_code == 201, made.text
@@ -336,7 +336,7 @@ async def test_what_has_no_door_is_told_to_those_with_a_key_alone(keyed: Keyed) 
 async def test_a_route_that_nobody_has_decided_on_is_closed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     made = await make(url)
-    async with guarded(url) as api:
+    async with serving(url) as api:
         api.app.add_api_route("/new-route", lambda: {"secret": 1}, methods=["GET"])
         check_problem(await api.http.get("/new-route"), "unauthenticated")
         check_problem(await api.http.get("/new-route", headers=made.headers), "not-found")
@@ -360,7 +360,7 @@ async def test_lists_have_the_sessions_of_the_prefix_alone_page_by_page(tmp_path
         "tea",
         "Team-a",
     ]
-    async with guarded(url) as api:
+    async with serving(url) as api:
         for name in names:
             await api.http.post("/sessions", json={"name": name}, headers=admin.headers)
         for prefix in ("team-", "team", "a", "z", "T", "nobody", ""):
