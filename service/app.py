@@ -22,7 +22,16 @@ from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 
 from . import __version__
-from .api import challenging, documents, moving, problems, routes, streams, templating, watching
+from .api import (
+    challenger_routes,
+    documents,
+    moving_routes,
+    problems,
+    routes,
+    streams,
+    template_routes,
+    watching_routes,
+)
 from .api.authentication import Authentication
 from .api.conversation import Conversations
 from .api.cors import Cors
@@ -55,8 +64,8 @@ from .telemetry.exposition import Exposition
 from .telemetry.timed_store import TimedStore
 from .templates.expiry import Expiry
 from .templates.templates import Templates
-from .watching.past import Watching
-from .watching.watchers import Watchers
+from .watching.event_streams import EventStreams
+from .watching.past import PastReader
 
 if TYPE_CHECKING:
     from .watching.webhook import Webhook
@@ -83,14 +92,14 @@ ROUTERS = (
     streams.bodies,
     routes.bodies,
     routes.sessions,
-    moving.moving,
-    moving.moving_bodies,
-    challenging.challenging,
-    challenging.challenging_bodies,
-    templating.templating,
-    templating.templating_bodies,
-    watching.many,
-    watching.watching,
+    moving_routes.router,
+    moving_routes.bodies,
+    challenger_routes.router,
+    challenger_routes.bodies,
+    template_routes.router,
+    template_routes.bodies,
+    watching_routes.bodies,
+    watching_routes.router,
     routes.operations,
     dashboard.pages,
     dashboard.twins,
@@ -224,15 +233,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         committed=roster.wake,
         make=lambda name: templates.make(name),
     )
-    watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
-    watchers = Watchers(watching, most=settings.max_watchers)
+    past = PastReader(store, rounds, waiting_s=settings.waiting_expires_s)
+    event_streams = EventStreams(past, most=settings.max_watchers)
     conversations = Conversations(rounds, most=settings.max_streams)
 
     def gauges() -> dict[str, float]:
         return {
             "okl_waiting_limit": settings.max_waiting,
             "okl_queued_requests": rounds.queued,
-            "okl_event_streams": watchers.count,
+            "okl_event_streams": event_streams.count,
             "okl_streams": conversations.count,
             "okl_copies": len(replicas),
             "okl_copies_bytes": replicas.nbytes,
@@ -253,8 +262,8 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         rounds=rounds,
         sessions=sessions,
         states=states,
-        watching=watching,
-        watchers=watchers,
+        past=past,
+        event_streams=event_streams,
         conversations=conversations,
         summaries=summaries,
         templates=templates,

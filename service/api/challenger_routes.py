@@ -18,15 +18,15 @@ from .routes import BODY, MOVES, STORE
 from .schemas import ChallengerBody
 from .values import OwnName
 
-challenging = APIRouter(tags=["challengers"])
-challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
+router = APIRouter(tags=["challengers"])
+bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 
 ChallengerPath = Annotated[OwnName, Path(description="Name of the challenger.")]
 
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 
 
-@challenging_bodies.post(
+@bodies.post(
     "/sessions/{session}/challengers",
     response_model=ChallengerAnswer,
     status_code=201,
@@ -50,7 +50,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
     return reply(wire.challenger(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
 
 
-@challenging.get(
+@router.get(
     "/sessions/{session}/challengers",
     response_model=ChallengerList,
     responses=responses(errors.InvalidInput, *_SESSION),
@@ -61,7 +61,7 @@ async def list_challengers(session: SessionPath, challengers: ChallengersDep) ->
     return reply({"challengers": [wire.challenger(session, one) for one in await challengers.list(session)]})
 
 
-@challenging.get(
+@router.get(
     "/sessions/{session}/challengers/{challenger}",
     response_model=ChallengerAnswer,
     responses=responses(errors.InvalidInput, *_SESSION),
@@ -72,7 +72,7 @@ async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, c
     return reply(wire.challenger(session, await challengers.inspect(session, challenger)))
 
 
-@challenging.delete(
+@router.delete(
     "/sessions/{session}/challengers/{challenger}",
     status_code=204,
     responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionMoving, *STORE),
@@ -84,7 +84,7 @@ async def detach(session: SessionPath, challenger: ChallengerPath, challengers: 
     return Response(status_code=204)
 
 
-@challenging.post(
+@router.post(
     "/sessions/{session}/challengers/{challenger}/promote",
     response_model=SessionDetail,
     responses=responses(
