@@ -117,7 +117,7 @@ class Rounds:
         """Forecast at one round, in one commit; errors stand for forecasts not kept. A wrong input refuses all."""
         row_ids: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
         rows = enumerate(zip(xs, row_ids, strict=True))
-        parts = [self.question(x, id, wait)._replace(place=f"/x/{row}") for row, (x, id) in rows]
+        parts = [self.question(x, id, wait)._replace(pointer=f"/x/{row}") for row, (x, id) in rows]
         answers = await self._ask(name, parts)
         return [one if isinstance(one, ServiceError) else requests.as_result(Predicted, one) for one in answers]
 

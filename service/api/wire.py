@@ -196,8 +196,10 @@ def _fields(preparation: Preparation) -> list[Json]:
         columns.append(_field(one, start, fields, preparation))
         start += one.width
     spare = fields.width - fields.spare
-    for (name, category), place in preparation.extension.columns().items():
-        columns.append({"name": name, "type": "number" if category is None else "category", "columns": [spare + place]})
+    for (name, category), column in preparation.extension.columns().items():
+        columns.append(
+            {"name": name, "type": "number" if category is None else "category", "columns": [spare + column]}
+        )
         if category is not None:
             columns[-1]["categories"] = [category]
     return columns

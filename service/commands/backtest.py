@@ -137,8 +137,8 @@ def steps_in_time(entries: Sequence[Entry], session: Session) -> Iterator[Lesson
     asked: dict[int, list[Question]] = {}
     for i, lesson in enumerate(lessons):
         if lesson.is_late and not math.isnan(lesson.waited_s):
-            place = min(bisect_right(times, lesson.at - lesson.waited_s), i)
-            asked.setdefault(place, []).append(Question((), lesson.id, raw=lesson.x[0]))
+            index = min(bisect_right(times, lesson.at - lesson.waited_s), i)
+            asked.setdefault(index, []).append(Question((), lesson.id, raw=lesson.x[0]))
     for i, lesson in enumerate(lessons):
         yield from asked.get(i, ())
         yield lesson

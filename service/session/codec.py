@@ -108,7 +108,7 @@ class NamedClasses(NamedTuple):
 
     @classmethod
     def of(cls, probabilities: F64, y: F64) -> NamedClasses:
-        """From the probabilities of all classes, shape (n, K), and the places of the truths."""
+        """From the probabilities of all classes, shape (n, K), and the indices of the truths."""
         return cls(probabilities.argmax(axis=1).astype(np.uint32), probabilities[np.arange(len(y)), y.astype(np.intp)])
 
 

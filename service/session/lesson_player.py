@@ -166,6 +166,6 @@ class LessonPlayer:
         self._rounds += len(learned.errors)
 
 
-def _part_of(lesson: Lesson, place: int) -> str:
+def _part_of(lesson: Lesson, index: int) -> str:
     """The id of an entry before the lesson's last one. Those of the lesson's own id may be the champion's other entries."""
-    return part_id(lesson.tip.digest.hex(), place)
+    return part_id(lesson.tip.digest.hex(), index)

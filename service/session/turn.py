@@ -50,7 +50,7 @@ from .requests import (
     Result,
     Updated,
     part_id,
-    placed,
+    repointed,
 )
 from .rounds_played import rounds_played
 from .session import Session
@@ -147,9 +147,9 @@ class Turn:
         except core.OklError as error:
             if (refused := refusal(error, self._name)) is None:
                 raise
-            raise placed(refused, part) from error
+            raise repointed(refused, part) from error
         except InvalidInput as error:
-            raise placed(error, part) from None
+            raise repointed(error, part) from None
 
     def learn(self) -> None:
         """Carry the last round into the session. Raises OklError."""
@@ -311,8 +311,8 @@ class Turn:
         answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch)
         id = batch.id or self._new_id()
         *first, (count, blob) = ran.entries
-        for place, earlier in enumerate(first):
-            self._append(earlier[0], part_id(id, place), earlier[1])
+        for i, earlier in enumerate(first):
+            self._append(earlier[0], part_id(id, i), earlier[1])
         self._append(count, id, blob, answer)
         self.progress = progress_of(self._identity, batch)
         return lambda _: played
