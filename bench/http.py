@@ -1,7 +1,7 @@
 """Rounds over HTTP, side by side: `python -m bench.http [--rounds N] [--leg NAME] [--beside CHECKOUT]`.
 
 Every contestant is an application behind stock uvicorn, one process a worker, durable in one Redis with its append-only file
-(ours on SQLite as well). Ours is started by `okl serve`, which gives uvicorn a gate for its connections. A round is a
+(ours on SQLite as well). Ours is started by `okl serve`, which bounds the connections in front of uvicorn. A round is a
 prediction and then its truth, on rows of MAGIC; the line `step` reports a truth and asks for the next prediction in one
 request. The legs:
 

@@ -198,7 +198,7 @@ def start_app(
 
 
 def start_okl(environment: Mapping[str, str], *, checkout: str | None = None) -> Process:
-    """`okl serve`, as its users run it: uvicorn behind its gate; `checkout`: code from elsewhere."""
+    """`okl serve`, as its users run it: uvicorn behind its connection limits; `checkout`: code from elsewhere."""
     port = free_port()
     module = tomllib.loads((Path(checkout or ROOT) / "pyproject.toml").read_text())["project"]["scripts"]["okl"]
     name, _, function = module.partition(":")

@@ -118,7 +118,7 @@ class RecordLearner:
             raise ValueError(f"warmup_rounds must be at least {LEAST_WARMUP_ROUNDS}, not {warmup_rounds}")
         self.spec, self._algorithm, self._config = parse_spec(spec)
         self.labels = None if labels is None else list(labels)
-        self._places = {label_key(label): i for i, label in enumerate(labels or ())}
+        self._indices = {label_key(label): i for i, label in enumerate(labels or ())}
         self._target = self._algorithm.target(self._config)
         self._classes = len(labels) if labels else self.spec.config.get("classes")
         self._taken = self._algorithm.truth_range(self._config)
@@ -165,7 +165,7 @@ class RecordLearner:
         except Exception:
             if self.labels is not None and (self.learner, self.learner.t) == (learner, t):
                 for label in self.labels[known:]:
-                    del self._places[label_key(label)]
+                    del self._indices[label_key(label)]
                 del self.labels[known:]
             raise
 
@@ -244,8 +244,8 @@ class RecordLearner:
         """The truth as a number: a label's index, where a new label gets the next one. Raises LabelError, InputError."""
         if self.labels is None:
             return checked_truth(truth, "real", REALS)
-        place = self._places.get(label_key(truth)) if isinstance(truth, Label) else None
-        if place is None:
+        index = self._indices.get(label_key(truth)) if isinstance(truth, Label) else None
+        if index is None:
             if not isinstance(truth, Label):
                 raise LabelError(f"a label is a string, a number or a boolean, not {truth!r}", "y")
             is_open = self._target == "class"
@@ -258,10 +258,10 @@ class RecordLearner:
                 fix = "name `classes` in its config" if is_open else "one-vs-rest makes a learner of more of it"
                 raise LabelError(f"{problem}; {fix}", "y")
             for label in new:
-                self._places[label_key(label)] = len(self.labels)
+                self._indices[label_key(label)] = len(self.labels)
                 self.labels.append(label)
-            place = self._places[label_key(truth)]
-        return float(place)
+            index = self._indices[label_key(truth)]
+        return float(index)
 
     @property
     def _made_classes(self) -> int | None:
@@ -291,13 +291,13 @@ class RecordLearner:
         value = self.forecast(raw).value
         return value if self.preparation is None else self._low + self._unit * value
 
-    def place(self, forecast: Forecast) -> int:
+    def label_index(self, forecast: Forecast) -> int:
         """Index of the label that a classifier predicts; at least one label must be known.
 
         Ties go to the first label, as in scikit-learn: a decision of 0 does not count for the second.
         """
-        place = forecast.label if forecast.probabilities is not None else int(forecast.value > 0.0)
-        return min(place, len(self.labels or ()) - 1)
+        index = forecast.label if forecast.probabilities is not None else int(forecast.value > 0.0)
+        return min(index, len(self.labels or ()) - 1)
 
     def probabilities(self, forecast: Forecast) -> F64 | None:
         """Probabilities of the labels, shape (K,), summing to one; None if the learner forecasts none."""

@@ -75,8 +75,8 @@ class Predictions(Sequence[Prediction]):
     def __len__(self) -> int:
         return len(self._predictions)
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._predictions[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._predictions[index]
 
     def __iter__(self) -> Iterator[Prediction]:
         return iter(self._predictions)

@@ -139,7 +139,7 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
 
     def _label_of(self, raw: Raw) -> Label | None:
         labels = self._learning.labels
-        return labels[self._learning.place(self._learning.forecast(raw))] if labels else None
+        return labels[self._learning.label_index(self._learning.forecast(raw))] if labels else None
 
     def _probabilities_of(self, raw: Raw) -> dict[Any, float]:
         if not has_probabilities(self._spec):

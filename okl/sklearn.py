@@ -161,7 +161,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         """Learn the rows in order, from scratch."""
         rows, truths = self._rounds(X, y, reset=True)
         learning = self._begun(truths)
-        learning.learn(rows, self._places(truths), is_all=True)
+        learning.learn(rows, self._indices(truths), is_all=True)
         self._learning = learning
         return self
 
@@ -178,7 +178,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
                 detail = f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}"
                 raise ValueError(detail)
             learning = self._learning
-        learning.learn(rows, self._places(truths))
+        learning.learn(rows, self._indices(truths))
         self._learning = learning
         return self
 
@@ -186,7 +186,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         """The predicted label of each row, shape (n,)."""
         rows = self._inputs(X)
         learning = self._learning
-        return self.classes_[[learning.place(learning.forecast(row)) for row in rows]]
+        return self.classes_[[learning.label_index(learning.forecast(row)) for row in rows]]
 
     @available_if(_tells_probabilities)
     def predict_proba(self, X: Any) -> F64:
@@ -220,7 +220,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
             )
         return RecordLearner(spec, range(len(self.classes_)), self.warmup_rounds)
 
-    def _places(self, truths: NDArray[Any]) -> list[int]:
+    def _indices(self, truths: NDArray[Any]) -> list[int]:
         classes = self.classes_
         if classes.dtype.kind == truths.dtype.kind and truths.dtype.kind in "mM":
             unit = np.result_type(classes, truths)  # `tolist` makes dates of days, but integers of nanoseconds

@@ -22,16 +22,25 @@ from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 
 from . import __version__
-from .api import challenging, documents, moving, problems, routes, streams, templating, watching
+from .api import (
+    challenger_routes,
+    documents,
+    moving_routes,
+    problems,
+    routes,
+    streams,
+    template_routes,
+    watching_routes,
+)
+from .api.authentication import Authentication
 from .api.conversation import Conversations
 from .api.cors import Cors
 from .api.dependencies import Worker
-from .api.doorman import Doorman
-from .api.guards import Guards
+from .api.request_checks import RequestChecks
 from .archive.states import States
 from .challengers.challengers import Challengers
-from .challengers.followers import Followers
-from .challengers.pursuit import Pursuit
+from .challengers.feeder import Feeder
+from .challengers.roster import Roster
 from .keys.audit import Audit
 from .keys.keyring import Keyring, is_open_without_keys
 from .logs import configure
@@ -55,8 +64,8 @@ from .telemetry.exposition import Exposition
 from .telemetry.timed_store import TimedStore
 from .templates.expiry import Expiry
 from .templates.templates import Templates
-from .watching.past import Watching
-from .watching.watchers import Watchers
+from .watching.event_streams import EventStreams
+from .watching.past import PastReader
 
 if TYPE_CHECKING:
     from .watching.webhook import Webhook
@@ -83,14 +92,14 @@ ROUTERS = (
     streams.bodies,
     routes.bodies,
     routes.sessions,
-    moving.moving,
-    moving.moving_bodies,
-    challenging.challenging,
-    challenging.challenging_bodies,
-    templating.templating,
-    templating.templating_bodies,
-    watching.many,
-    watching.watching,
+    moving_routes.router,
+    moving_routes.bodies,
+    challenger_routes.router,
+    challenger_routes.bodies,
+    template_routes.router,
+    template_routes.bodies,
+    watching_routes.bodies,
+    watching_routes.router,
     routes.operations,
     dashboard.pages,
     dashboard.twins,
@@ -127,7 +136,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             worker.exposition.start()
             if worker.webhook is not None:
                 worker.webhook.start(worker.rounds)
-            worker.followers.start(worker.pursuit)
+            worker.roster.start(worker.feeder)
             worker.expiry.start()
             # Several workers on one machine would otherwise each use all cores for products of small matrices.
             with threadpool_limits(1):
@@ -157,11 +166,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(Doorman, keyring=keyring, audit=audit, page=dashboard.refusal)
+    app.add_middleware(Authentication, keyring=keyring, audit=audit, page=dashboard.refusal)
     origins = settings.allowed_origins
     if origins:
         app.add_middleware(Cors, origins=origins, is_for_preflights=True)
-    app.add_middleware(Guards, settings=settings, counts=counts)
+    app.add_middleware(RequestChecks, settings=settings, counts=counts)
     if origins:
         app.add_middleware(Cors, origins=origins, is_for_preflights=False)
     documents.install(app)
@@ -198,14 +207,14 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         answer_bytes=settings.max_answer_bytes,
     )
     scheduler = Scheduler()
-    followers = Followers(store, counts)
+    roster = Roster(store, counts)
     snapshots = Snapshots(
         store,
         scheduler,
         least_bytes=settings.snapshot_min_bytes,
         replay_s=settings.snapshot_replay_s,
         counts=counts,
-        before_trim=followers.follow_before_trim,
+        before_trim=roster.feed_before_trim,
     )
     replicas = Replicas(settings.resident_bytes)
     summaries = Summaries(store, counts=counts)
@@ -221,31 +230,31 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         queue=settings.max_queue,
         counts=counts,
         alarmed=None if webhook is None else webhook.note,
-        committed=followers.note,
+        committed=roster.wake,
         make=lambda name: templates.make(name),
     )
-    watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
-    watchers = Watchers(watching, most=settings.max_watchers)
+    past = PastReader(store, rounds, waiting_s=settings.waiting_expires_s)
+    event_streams = EventStreams(past, most=settings.max_watchers)
     conversations = Conversations(rounds, most=settings.max_streams)
 
     def gauges() -> dict[str, float]:
         return {
             "okl_waiting_limit": settings.max_waiting,
             "okl_queued_requests": rounds.queued,
-            "okl_event_streams": watchers.count,
+            "okl_event_streams": event_streams.count,
             "okl_streams": conversations.count,
             "okl_copies": len(replicas),
             "okl_copies_bytes": replicas.nbytes,
             "okl_webhook_waiting": 0 if webhook is None else webhook.waiting,
-            "okl_challengers": followers.count,
+            "okl_challengers": roster.count,
         }
 
     counts.gauges = gauges
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
-    states = States(store, rounds, sessions, limits, renamed=followers.find)
-    pursuit = Pursuit(store, rounds, counts)
+    states = States(store, rounds, sessions, limits, renamed=roster.find)
+    feeder = Feeder(store, rounds, counts)
     return Worker(
         settings=settings,
         store=store,
@@ -253,8 +262,8 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         rounds=rounds,
         sessions=sessions,
         states=states,
-        watching=watching,
-        watchers=watchers,
+        past=past,
+        event_streams=event_streams,
         conversations=conversations,
         summaries=summaries,
         templates=templates,
@@ -262,15 +271,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         counts=counts,
         exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
         webhook=webhook,
-        followers=followers,
-        pursuit=pursuit,
+        roster=roster,
+        feeder=feeder,
         challengers=Challengers(
             store,
             rounds,
             sessions,
             states,
-            pursuit,
-            followers,
+            feeder,
+            roster,
             most=settings.max_challengers,
             patience_s=settings.patience_s,
         ),

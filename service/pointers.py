@@ -13,7 +13,7 @@ def json_pointer(parts: Sequence[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def place(document: Any, location: Sequence[str | int]) -> str:
+def pointer_in(document: Any, location: Sequence[str | int]) -> str:
     """The pointer to a pydantic location, without its union tags, which are not part of the document."""
     parts: list[int | str] = []
     for i, part in enumerate(location):
@@ -29,5 +29,5 @@ def place(document: Any, location: Sequence[str | int]) -> str:
 
 def invalid_config(learner: dict[str, Any], wrong: Sequence[tuple[Sequence[str | int], str]]) -> InvalidConfig:
     """The error for (path, message) pairs about the learner of a new session."""
-    errors = [{"pointer": "/learner" + place(learner, path), "detail": message} for path, message in wrong]
+    errors = [{"pointer": "/learner" + pointer_in(learner, path), "detail": message} for path, message in wrong]
     return InvalidConfig("; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors), errors=errors)

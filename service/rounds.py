@@ -35,7 +35,7 @@ from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
 from .session.moment import Moment
-from .session.requests import Followed, Part, Predicted, Question, Report, Result, RoundsPlayed, Stepped, Updated
+from .session.requests import ExcerptPlayed, Part, Predicted, Question, Report, Result, RoundsPlayed, Stepped, Updated
 from .session.session import Session
 from .session.turn import Position, Turn
 from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, present
@@ -117,7 +117,7 @@ class Rounds:
         """Forecast at one round, in one commit; errors stand for forecasts not kept. A wrong input refuses all."""
         row_ids: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
         rows = enumerate(zip(xs, row_ids, strict=True))
-        parts = [self.question(x, id, wait)._replace(place=f"/x/{row}") for row, (x, id) in rows]
+        parts = [self.question(x, id, wait)._replace(pointer=f"/x/{row}") for row, (x, id) in rows]
         answers = await self._ask(name, parts)
         return [one if isinstance(one, ServiceError) else requests.as_result(Predicted, one) for one in answers]
 
@@ -145,10 +145,10 @@ class Rounds:
         loop = asyncio.get_running_loop()
         return await self._queues.ask(name, SessionCall(work, loop.time() + self._patience_s, loop.create_future()))
 
-    async def follow(self, name: str, part: requests.Follow) -> Followed:
+    async def play_excerpt(self, name: str, excerpt: requests.Excerpt) -> ExcerptPlayed:
         """Play the champion's steps on a challenger."""
-        answers = await self._ask(name, [part])
-        return requests.as_result(Followed, answers[0])
+        answers = await self._ask(name, [excerpt])
+        return requests.as_result(ExcerptPlayed, answers[0])
 
     def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)

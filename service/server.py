@@ -1,4 +1,4 @@
-"""Running the service: uvicorn, through its public interface, behind a gate that limits every connection."""
+"""Running the service: uvicorn, through its public interface, behind limits on every connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from uvicorn.supervisors import Multiprocess
 
 from okl.errors import ConfigurationError, ServiceError
 
-from .api.gate import Announced, GateBounds, Gatekeeper
+from .api.connections import ConnectionBounds, ConnectionLimiter, ConnectionMiddleware
 from .api.socket_protocol import SocketProtocol
 from .settings import Settings
 
@@ -43,7 +43,7 @@ CLOSED_WITHIN_S: Final = 0.6
 
 def config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """The configuration to run an app in this process: `uvicorn.Server(config(app, settings))`."""
-    return uvicorn.Config(Announced(app), **_options(settings))
+    return uvicorn.Config(ConnectionMiddleware(app), **_options(settings))
 
 
 def serve(settings: Settings, given: Mapping[str, str], *, workers: int = 1) -> None:
@@ -118,11 +118,11 @@ def application(settings: Settings | None = None) -> ASGIApp:
     gc.freeze()
     gc.enable()
     seconds = settings.shutdown_grace_s + CLOSED_WITHIN_S
-    return Announced(ExitInTime(app, seconds, lambda: end_streams(app)))
+    return ConnectionMiddleware(ExitInTime(app, seconds, lambda: end_streams(app)))
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    bounds = GateBounds(
+    bounds = ConnectionBounds(
         connections=settings.max_connections,
         head_bytes=settings.max_head_bytes,
         head_timeout_s=settings.head_timeout_s,
@@ -133,7 +133,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         **_tls(settings),
         "host": settings.host,
         "port": settings.port,
-        "http": Gatekeeper(bounds, AutoHTTPProtocol),
+        "http": ConnectionLimiter(bounds, AutoHTTPProtocol),
         "ws": SocketProtocol,
         "ws_max_size": settings.max_row_bytes,
         # Compressing a message of a stream takes longer than learning from it.

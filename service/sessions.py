@@ -26,10 +26,10 @@ from okl_core.records.preparation import Preparation
 from .pointers import invalid_config
 from .rounds import Rounds
 from .session.definition import Definition, Scalar
-from .session.following import challenger_name, is_challenger
 from .session.freezing import freeze_session
 from .session.history.alarms import Alarm
 from .session.limits import SessionLimits
+from .session.names import challenger_name, is_challenger
 from .session.played import FrozenFrom
 from .session.precondition import ANYWHERE, IfTip, check_tip, precondition_failed
 from .session.record import encode_record
@@ -198,12 +198,12 @@ class Sessions:
 
 async def challengers_of(store: Store, champion: str) -> list[str]:
     """Return the names of the sessions that follow this one."""
-    return [head.name for head in await _following(store, champion)]
+    return [head.name for head in await _challenger_heads(store, champion)]
 
 
 async def delete_orphans(store: Store, champion: str) -> None:
     """Delete challengers whose champion is gone, left by a worker killed after deleting the champion but not them."""
-    orphans = await _following(store, champion)
+    orphans = await _challenger_heads(store, champion)
     # Read before the champion's head, and deleted only at the tips read: challengers of a new champion of this name stay.
     if not orphans or not isinstance(await store.head(champion), Gone):
         return
@@ -213,7 +213,7 @@ async def delete_orphans(store: Store, champion: str) -> None:
                 log.info("challenger without a champion deleted", extra={"session": head.name})
 
 
-async def _following(store: Store, champion: str) -> list[Head]:
+async def _challenger_heads(store: Store, champion: str) -> list[Head]:
     prefix, found = challenger_name(champion, ""), list[Head]()
     async with contextlib.aclosing(heads_of(store, 100, prefix)) as heads:
         async for head in heads:

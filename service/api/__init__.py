@@ -1,1 +1,1 @@
-"""The HTTP API: wire models, the guards in front of every route, the routes, and errors as problem documents."""
+"""The HTTP API: wire models, the checks in front of every route, the routes, and errors as problem documents."""

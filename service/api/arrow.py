@@ -117,7 +117,7 @@ def is_quick(result: RoundsPlayed) -> bool:
 
 def _column(pa: Any, values: Sequence[Any] | F64 | Labels) -> pa.Array:
     if isinstance(values, Labels):
-        return pa.array(of_one_type(values.names)).take(pa.array(values.places))
+        return pa.array(of_one_type(values.names)).take(pa.array(values.indices))
     return pa.array(values if isinstance(values, np.ndarray) else of_one_type(values))
 
 
@@ -204,7 +204,7 @@ def _values(pa: Any, name: str, column: pa.Array) -> list[Any] | F64:
     compute: Any = pyarrow.compute
     if pa.types.is_dictionary(column.type):
         words = column.dictionary.to_pylist()
-        return [None if place is None else words[place] for place in column.indices.to_pylist()]
+        return [None if index is None else words[index] for index in column.indices.to_pylist()]
     if pa.types.is_floating(column.type) and not compute.all(compute.is_finite(column), min_count=0).as_py():
         raise invalid(f"/{name[:64]}", "has a number that is not finite; a missing value must be null")
     if _is_number(pa, column.type) and not column.null_count:
@@ -248,12 +248,12 @@ def _check_uncompressed(pa: Any, data: bytes) -> None:
         if is_early and _field(metadata, root, _METADATA) is not None:
             # Arrow 0.17 stored the compression in this metadata, which pyarrow still honours.
             raise invalid("", "may have compressed buffers; send version 5 of the format without compression")
-        table = _followed(metadata, header)
+        table = _pointed_to(metadata, header)
         if metadata[kind] == _DICTIONARY_BATCH:
             inner = _field(metadata, table, _DICTIONARY_DATA)
             if inner is None:
                 continue
-            table = _followed(metadata, inner)
+            table = _pointed_to(metadata, inner)
         if _field(metadata, table, _COMPRESSION) is not None:
             raise invalid("", "has compressed buffers; send it without compression")
 
@@ -262,10 +262,10 @@ def _field(data: memoryview, table: int, number: int) -> int | None:
     """The position of a field in a flatbuffers table, None if it is absent."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, vtable)[0]
-    place = 4 + 2 * number
-    offset = struct.unpack_from("<H", data, vtable + place)[0] if place + 2 <= size else 0
-    return table + offset if offset else None
+    offset = 4 + 2 * number
+    found = struct.unpack_from("<H", data, vtable + offset)[0] if offset + 2 <= size else 0
+    return table + found if found else None
 
 
-def _followed(data: memoryview, place: int) -> int:
-    return place + struct.unpack_from("<I", data, place)[0]
+def _pointed_to(data: memoryview, offset: int) -> int:
+    return offset + struct.unpack_from("<I", data, offset)[0]

@@ -30,7 +30,7 @@ from okl_core.types import F64
 from ..keys import caller
 from ..rounds import Rounds
 from ..session.precondition import IfTip
-from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_result
+from ..session.requests import Batch, BodyBlock, RoundsPlayed, as_result
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
 from .round_schemas import Weight
@@ -47,7 +47,7 @@ READ_AT_ONCE: Final = 100
 READ_BYTES: Final = 32 << 10
 """Bytes of a block's lines that are parsed before others get their turn; a single line may be longer."""
 
-_PLACE: Final = re.compile(r"/([xy])/(\d+)(.*)", re.DOTALL)
+_POINTER: Final = re.compile(r"/([xy])/(\d+)(.*)", re.DOTALL)
 
 
 class Row(Wire):
@@ -201,8 +201,9 @@ async def answers_of(
                 await caller.check()
             else:
                 await caller.paced(asyncio.get_running_loop().time() + caller.PACED_S)
-            place = None if key is None else BodyPlace(key, i, block.before)
-            batch = Batch(block.x, block.y, place and place.block_id, if_tip if i == 0 else None, place, block.weight)
+            of_body = None if key is None else BodyBlock(key, i, block.before)
+            id = None if of_body is None else of_body.block_id
+            batch = Batch(block.x, block.y, id, if_tip if i == 0 else None, of_body, block.weight)
             async with caller.spending(len(block.y)) as bill:
                 asked = rounds.begin(session, [batch])
                 if rest is None:
@@ -242,11 +243,11 @@ def _in_lines(error: ServiceError, before: int, block: Block | None) -> ServiceE
     """The error of a block, with its pointer translated from the block to the line."""
     errors = list(error.extra.get("errors", ()))
     pointer: str = errors[0]["pointer"] if errors else ""
-    place = _PLACE.fullmatch(pointer)
+    found = _POINTER.fullmatch(pointer)
     if "line" in error.extra:
         return error
-    if place is not None:
-        part, index, rest = place.groups()
+    if found is not None:
+        part, index, rest = found.groups()
         pointer, row = f"/{part}{rest}", int(index)
     elif pointer == "/weight" and block is not None and block.weight is not None:
         # The learner takes no weights.

@@ -32,8 +32,8 @@ from ..session.inputs import invalid
 from . import patterns
 from .bodies import content_type, too_large
 from .calls import Parameter, plan
-from .guards import LIMITS
 from .problems import validation_problem
+from .request_checks import LIMITS
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

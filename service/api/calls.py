@@ -25,9 +25,9 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parameter:
-    """A path parameter or a header, according to `place`, validated by its annotation; `key` is the header's name."""
+    """A path parameter or a header, according to `location`, validated by its annotation; `key` is the header's name."""
 
-    place: str
+    location: str
     alias: str
     key: bytes
     adapter: TypeAdapter[Any]
@@ -37,17 +37,17 @@ class Parameter:
         raw = self._raw(request)
         if raw is None:
             if self.default is inspect.Parameter.empty:
-                errors.append({"type": "missing", "loc": (self.place, self.alias), "msg": "Field required"})
+                errors.append({"type": "missing", "loc": (self.location, self.alias), "msg": "Field required"})
             return self.default
         try:
             return self.adapter.validate_python(raw)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
-            errors += [one | {"loc": (self.place, self.alias, *one["loc"])} for one in found]
+            errors += [one | {"loc": (self.location, self.alias, *one["loc"])} for one in found]
             return None
 
     def _raw(self, request: Request) -> str | None:
-        if self.place == "path":
+        if self.location == "path":
             return request.path_params.get(self.alias)
         for name, value in request.scope["headers"]:
             if name == self.key:
@@ -140,9 +140,9 @@ def _source(parameter: inspect.Parameter, hint: Any) -> Source:
         return _call_of(dependency.dependency)
     if field is None:
         raise NotPlain
-    place = "path" if isinstance(field, PathField) else "header"
-    alias = field.alias or (parameter.name if place == "path" else parameter.name.replace("_", "-"))
-    return Parameter(place, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
+    location = "path" if isinstance(field, PathField) else "header"
+    alias = field.alias or (parameter.name if location == "path" else parameter.name.replace("_", "-"))
+    return Parameter(location, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
 
 
 def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Plan | None:

@@ -1,4 +1,4 @@
-"""CORS on both sides of the guards: they check a preflight before it is answered, and a page may read their answers, too."""
+"""CORS on both sides of the request checks: preflights are checked before they are answered; a page may read refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOLD_TO_PAGES: Final = ("ETag", "Location", "Retry-After", "Traceparent", "X-Req
 
 @final
 class Cors:
-    """ASGI middleware for pages of these origins: behind the guards for preflights, around them for all other requests."""
+    """ASGI middleware for pages of these origins: behind the request checks for preflights, around them for the rest."""
 
     def __init__(self, app: ASGIApp, origins: tuple[str, ...], *, is_for_preflights: bool) -> None:
         self._app = app

@@ -13,8 +13,8 @@ from okl.errors import InvalidInput
 
 from ..archive.states import States
 from ..challengers.challengers import Challengers
-from ..challengers.followers import Followers
-from ..challengers.pursuit import Pursuit
+from ..challengers.feeder import Feeder
+from ..challengers.roster import Roster
 from ..replica.cache import Replicas
 from ..replica.summaries import Summaries
 from ..rounds import Rounds
@@ -26,8 +26,8 @@ from ..telemetry.counts import Counts
 from ..telemetry.exposition import Exposition
 from ..templates.expiry import Expiry
 from ..templates.templates import Templates
-from ..watching.past import Watching
-from ..watching.watchers import Watchers
+from ..watching.event_streams import EventStreams
+from ..watching.past import PastReader
 from .conversation import Conversations
 from .values import KnownName
 
@@ -45,8 +45,8 @@ class Worker:
     rounds: Rounds
     sessions: Sessions
     states: States
-    watching: Watching
-    watchers: Watchers
+    past: PastReader
+    event_streams: EventStreams
     conversations: Conversations
     summaries: Summaries
     templates: Templates
@@ -54,13 +54,13 @@ class Worker:
     counts: Counts
     exposition: Exposition
     webhook: Webhook | None
-    followers: Followers
-    pursuit: Pursuit
+    roster: Roster
+    feeder: Feeder
     challengers: Challengers
 
     def end_streams(self) -> None:
         """End the streams that would otherwise never end."""
-        self.watchers.close()
+        self.event_streams.close()
         self.conversations.close()
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class Worker:
         await self.exposition.close()
         if self.webhook is not None:
             await self.webhook.close()
-        await self.followers.close()
+        await self.roster.close()
         await self.expiry.close()
         await self.rounds.close()
         await self.summaries.close()
@@ -99,12 +99,12 @@ def templates_of(request: Request) -> Templates:
     return worker_of(request).templates
 
 
-def watching_of(request: Request) -> Watching:
-    return worker_of(request).watching
+def past_of(request: Request) -> PastReader:
+    return worker_of(request).past
 
 
-def watchers_of(request: Request) -> Watchers:
-    return worker_of(request).watchers
+def event_streams_of(request: Request) -> EventStreams:
+    return worker_of(request).event_streams
 
 
 def conversations_of(request: Request) -> Conversations:
@@ -132,8 +132,8 @@ SessionsDep = Annotated[Sessions, Depends(sessions_of)]
 StatesDep = Annotated[States, Depends(states_of)]
 ChallengersDep = Annotated[Challengers, Depends(challengers_of)]
 TemplatesDep = Annotated[Templates, Depends(templates_of)]
-WatchingDep = Annotated[Watching, Depends(watching_of)]
-WatchersDep = Annotated[Watchers, Depends(watchers_of)]
+PastDep = Annotated[PastReader, Depends(past_of)]
+EventStreamsDep = Annotated[EventStreams, Depends(event_streams_of)]
 ConversationsDep = Annotated[Conversations, Depends(conversations_of)]
 SettingsDep = Annotated[Settings, Depends(settings_of)]
 ExpositionDep = Annotated[Exposition, Depends(exposition_of)]

@@ -55,9 +55,9 @@ def is_own_page(origin: bytes, host: bytes, allowed: frozenset[str]) -> bool:
     """Whether the origin is the service's own, or a listed one. The scheme may differ, since a proxy may terminate TLS."""
     if "*" in allowed or origin.decode("latin-1") in allowed:
         return True
-    scheme, _, place = origin.lower().partition(b"://")
+    scheme, _, authority = origin.lower().partition(b"://")
     port = _PORTS.get(scheme)
-    return port is not None and place.removesuffix(port) == host.lower().removesuffix(port)
+    return port is not None and authority.removesuffix(port) == host.lower().removesuffix(port)
 
 
 _PORTS: Final = {b"http": b":80", b"https": b":443"}

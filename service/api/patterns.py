@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..session.following import MARK, SESSION_NAME, WORD
+from ..session.names import MARK, SESSION_NAME, WORD
 
 NAME: Final = f"^{WORD}$"
 KNOWN_NAME: Final = f"^{SESSION_NAME}$"

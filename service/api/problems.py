@@ -45,7 +45,7 @@ log = logging.getLogger("okl.http")
 
 PROBLEM_JSON = "application/problem+json"
 REQUEST_ID = "okl.request_id"
-"""Key of the request's scope under which the guards leave its id."""
+"""Key of the request's scope under which the request checks leave its id."""
 
 COUNTS = "okl.counts"
 """Key under which they leave the worker's counts."""
@@ -93,7 +93,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 def request_id(scope: Scope) -> str:
-    """The id of a request, generated now if no guard has set it."""
+    """The id of a request, generated now if the request checks have not set it."""
     return scope.get(REQUEST_ID) or scope.setdefault(REQUEST_ID, secrets.token_hex(8))
 
 

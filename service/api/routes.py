@@ -33,8 +33,8 @@ from .answers import (
 )
 from .body import BodyRoute, IdempotencyKey, one_id, reply
 from .dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
-from .guards import REFUSALS
 from .problems import operation_id, responses
+from .request_checks import REFUSALS
 from .round_schemas import (
     NAMES_NO_ROUND,
     PredictBody,

@@ -36,10 +36,10 @@ from .dependencies import (
     TemplatesDep,
     worker_of,
 )
-from .guards import LIMITS
 from .lines import MEDIA_TYPE, KindRoute, LinesRoute, Streamed, lines_of
 from .messages import read_array, read_lines, read_one
 from .problems import from_validation, responses
+from .request_checks import LIMITS
 from .round_schemas import RoundsBody
 from .routes import ROUNDS, STORE
 from .slices import BodyLimits

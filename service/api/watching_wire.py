@@ -17,7 +17,7 @@ from okl_core.records.record import Raw
 
 from ..session.requests import Predicted
 from ..sessions import Listed
-from ..watching.past import Past, PastRound, WaitingList, WaitingRound
+from ..watching.past import PastHistory, PastRound, WaitingList, WaitingRound
 from . import wire
 from .problems import document_for
 from .verdicts import alarm, verdict
@@ -46,7 +46,7 @@ def line(listed: Listed, now: float) -> Json:
     }
 
 
-def history(name: str, past: Past) -> Json:
+def history(name: str, past: PastHistory) -> Json:
     view = past.view
     if view is None:
         nothing = dict.fromkeys(("error_name", "rival", "verdict", "points", "weights", "reliability"))
@@ -73,7 +73,7 @@ def history(name: str, past: Past) -> Json:
     }
 
 
-def history_csv(past: Past) -> str:
+def history_csv(past: PastHistory) -> str:
     """One line per point; unknown values are empty."""
     text = io.StringIO()
     if past.view is not None:

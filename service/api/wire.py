@@ -12,10 +12,10 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.record import weights_of
 from okl_core.records.survey import Declared
 
-from ..challengers.challengers import Contender
+from ..challengers.challengers import ChallengerStatus
 from ..session.definition import AlarmRules, Definition, Ranges
 from ..session.definition import Scale as DomainScale
-from ..session.following import challenger_name
+from ..session.names import challenger_name
 from ..session.precondition import IfTip
 from ..session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
 from ..session.scorecard import Tally
@@ -196,8 +196,10 @@ def _fields(preparation: Preparation) -> list[Json]:
         columns.append(_field(one, start, fields, preparation))
         start += one.width
     spare = fields.width - fields.spare
-    for (name, category), place in preparation.extension.columns().items():
-        columns.append({"name": name, "type": "number" if category is None else "category", "columns": [spare + place]})
+    for (name, category), column in preparation.extension.columns().items():
+        columns.append(
+            {"name": name, "type": "number" if category is None else "category", "columns": [spare + column]}
+        )
         if category is not None:
             columns[-1]["categories"] = [category]
     return columns
@@ -257,7 +259,7 @@ def checkpoint(kept: Checkpoint) -> Json:
     return {"name": kept.name, "t": kept.tip.round, "at": kept.at, "bytes": kept.nbytes}
 
 
-def contender(champion: str, found: Contender) -> Json:
+def challenger(champion: str, found: ChallengerStatus) -> Json:
     """The answer about a challenger."""
     return {
         "name": found.name,

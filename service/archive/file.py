@@ -57,7 +57,7 @@ class Framed(NamedTuple):
     blobs: Sequence[bytes]
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """A position in a file; `digest` covers everything before it."""
 
     byte: int
@@ -187,14 +187,14 @@ class ArchiveReader:
             yield frame
 
     @property
-    def place(self) -> Place:
+    def position(self) -> FilePosition:
         """The position after the last frame read."""
-        return Place(self._file.tell(), self.digest)
+        return FilePosition(self._file.tell(), self.digest)
 
-    def go_back(self, place: Place) -> None:
-        """Seek to a place, to read the frames after it again."""
-        self._file.seek(place.byte)
-        self.digest = place.digest
+    def go_back(self, position: FilePosition) -> None:
+        """Seek to a position, to read the frames after it again."""
+        self._file.seek(position.byte)
+        self.digest = position.digest
 
     def part(self, frame: Framed) -> Part:
         try:
@@ -217,7 +217,7 @@ class ArchiveWriter:
         self._digest = digest or _first_digest()
         if digest is None:
             file.write(MAGIC)
-        self._whole = Place(file.tell(), self._digest)
+        self._whole = FilePosition(file.tell(), self._digest)
 
     def add(self, part: Part) -> None:
         self.write(framed(part))
@@ -227,7 +227,7 @@ class ArchiveWriter:
         self.write(Framed(b"DONE", {"name": name}, []))
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._whole = Place(self._file.tell(), self._digest)
+        self._whole = FilePosition(self._file.tell(), self._digest)
 
     def drop(self) -> None:
         """Remove what was written of a session that did not end."""

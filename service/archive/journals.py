@@ -53,15 +53,15 @@ async def archive(store: Store, name: str, folder: Path) -> Archived:
             if not _owner(folder):
                 (folder / OWNER).write_text(name + "\n")
             last = _last(folder)
-            place = None if last is None else last.tip
-            reading = None if place is None else present(await store.read(name, place), name)
+            tip = None if last is None else last.tip
+            reading = None if tip is None else present(await store.read(name, tip), name)
             if reading is None or reading.is_whole:
                 # Read the tail behind the snapshot, too.
                 whole = present(await store.whole(name), name)
                 base, entries = whole.base, whole.entries
             else:
                 base, entries = reading.start, reading.entries
-            missing = max(0, base.round - (0 if place is None else place.round))
+            missing = max(0, base.round - (0 if tip is None else tip.round))
             return Archived(*_write(folder, last, base, entries), missing)
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be written: {error.strerror}.") from error
@@ -119,10 +119,10 @@ def _read(path: Path) -> tuple[Tip, list[Entry], int]:
         raise DamagedArchive(f"{path} has version {version}; this program reads version {VERSION}.")
     start = tip = Tip(round, digest)
     entries: list[Entry] = []
-    place = _HEAD.size
-    while place + _ENTRY.size <= len(data):
-        count, id_bytes, blob_bytes = _ENTRY.unpack_from(data, place)
-        at = place + _ENTRY.size
+    offset = _HEAD.size
+    while offset + _ENTRY.size <= len(data):
+        count, id_bytes, blob_bytes = _ENTRY.unpack_from(data, offset)
+        at = offset + _ENTRY.size
         end = at + id_bytes + blob_bytes + DIGEST_BYTES
         if end > len(data):
             break
@@ -132,8 +132,8 @@ def _read(path: Path) -> tuple[Tip, list[Entry], int]:
         if tip.digest != data[end - DIGEST_BYTES : end]:
             raise DamagedArchive(f"{path} was damaged after round {entries[-1].tip.round if entries else round}.")
         entries.append(entry)
-        place = end
-    return start, entries, place
+        offset = end
+    return start, entries, offset
 
 
 def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]) -> tuple[Tip, int]:

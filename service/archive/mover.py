@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from okl.errors import ServiceError, SessionExists, SessionNotFound
 
-from ..session.following import challenger_name, is_challenger, split_name
+from ..session.names import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.base import Gone, Head, Store, present
 from ..store.moving import FOR_GOOD, Seal, sealed

@@ -12,7 +12,7 @@ from typing import NamedTuple, final
 
 from okl.errors import ServiceError, SessionFollows, SessionMoving, StateCorrupt
 
-from ..session.following import is_challenger, split_name
+from ..session.names import is_challenger, split_name
 from ..session.record import decode_record, encode_record
 from ..store.base import Entry, Gone, Head, Store, present
 from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside
@@ -175,35 +175,35 @@ async def take_away(store: Store, name: str, note: bytes) -> None:
 
 async def arrived(store: Store, name: str, note: bytes) -> Head | None:
     """The session that arrived under this note and is not open yet, in its place or aside."""
-    for place in (name, aside(name)):
-        found = await store.head(place)
+    for target in (name, aside(name)):
+        found = await store.head(target)
         if isinstance(found, Head) and found.seal == note:
             return found
     return None
 
 
-async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Part], note: bytes) -> bytes:
+async def _take_in(store: Store, name: str, target: str, parts: AsyncIterator[Part], note: bytes) -> bytes:
     whole: Whole | None = None
     async for part in parts:
         match part:
             case Whole():
                 whole = renamed(part, name)
                 await _check_champion(store, name)
-                await store.arrive(place, whole, note)
+                await store.arrive(target, whole, note)
             case Load(entries, luggage):
-                if not await store.unload(place, note, entries, luggage):
+                if not await store.unload(target, note, entries, luggage):
                     raise overtaken(name)
             case Kept(checkpoint, state):
                 if whole is None or not await store.keep(
-                    place, whole.first.digest, checkpoint.name, checkpoint.tip, state, at=checkpoint.at, note=note
+                    target, whole.first.digest, checkpoint.name, checkpoint.tip, state, at=checkpoint.at, note=note
                 ):
                     raise overtaken(name)
-    head = await store.head(place)
+    head = await store.head(target)
     if whole is None or isinstance(head, Gone) or head.seal != note:
         raise overtaken(name)
     try:
         # The store recomputes the chain from its first entry to the tip, and raises SessionMoving if it leads elsewhere.
-        stored = await store.whole(place)
+        stored = await store.whole(target)
     except SessionMoving as error:
         raise _other(name) from error
     if isinstance(stored, Gone) or stored.head.seal != note:

@@ -21,8 +21,8 @@ from okl.errors import (
 
 from ..rounds import Rounds
 from ..session.definition import Definition
-from ..session.following import is_challenger
 from ..session.limits import SessionLimits
+from ..session.names import is_challenger
 from ..session.precondition import IfTip, check_tip
 from ..session.record import encode_record
 from ..session.session import Session

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from okl.errors import DamagedArchive, ServiceError, SessionExists, SessionNotFound, StoreTimeout, StoreUnavailable
 
-from ..session.following import SESSION_NAME
+from ..session.names import SESSION_NAME
 from ..store.all_heads import heads_of
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
@@ -161,7 +161,7 @@ async def _import_one(
 ) -> Carried:
     name, round = begun.head.name, begun.head.tip.round
     trouble: str | None = None
-    place, rest = reader.place, _rest(reader, frames, begun)
+    position, rest = reader.position, _rest(reader, frames, begun)
     try:
         if await _is_there(store, begun):
             return Carried(name, round, is_new=False)
@@ -169,7 +169,7 @@ async def _import_one(
             # In a thread, as replaying a journal takes a while.
             await asyncio.to_thread(examining.see, part)
         await asyncio.to_thread(examining.end)
-        reader.go_back(place)
+        reader.go_back(position)
         rest = _rest(reader, frames, begun)
         token = new_token()
         await let_in(store, name, await take_in(store, name, rest, token))

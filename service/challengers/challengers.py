@@ -17,21 +17,22 @@ from okl_core.monitoring.duel import Outcome
 from ..archive.portable import clash, pack_state
 from ..archive.states import Current, States, current
 from ..rounds import Rounds
-from ..session.following import Following, challenger_name, is_challenger, split_name
+from ..session.names import challenger_name, is_challenger, split_name
+from ..session.pairing import Pairing
 from ..session.precondition import IfTip, check_tip
 from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
 from ..store.base import Gone, Head, Store, Tip, present
 from ..store.moving import sealed
-from .champion import Champion, challenger_of
-from .followers import Followers
-from .pursuit import Pursuit
+from .champion import ChampionView, challenger_of
+from .feeder import Feeder
+from .roster import Roster
 
 MOST_LETTERS = 64
 """The most letters in the name of a checkpoint."""
 TRIES = 8
-"""Attempts at a promotion before the challenger follows the champion's waiting predictions again."""
+"""Attempts at a promotion before the challenger is fed the champion's waiting predictions again."""
 
 log = logging.getLogger("okl.challengers")
 
@@ -39,11 +40,11 @@ Begin = Literal["now", "journal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A challenger's standing against its champion.
+class ChallengerStatus:
+    """What there is to say of a challenger: its progress, and how it compares with its champion.
 
     It has not seen `behind` rounds yet; `missed` were learned but not compared, `skipped` not learned. `trouble`: what kept
-    this worker from following, if anything.
+    this worker from feeding it, if anything.
     """
 
     name: str
@@ -68,8 +69,8 @@ class Challengers:
         rounds: Rounds,
         sessions: Sessions,
         states: States,
-        pursuit: Pursuit,
-        followers: Followers,
+        feeder: Feeder,
+        roster: Roster,
         *,
         most: int,
         patience_s: float,
@@ -78,14 +79,14 @@ class Challengers:
         self._rounds = rounds
         self._sessions = sessions
         self._states = states
-        self._pursuit = pursuit
-        self._followers = followers
+        self._feeder = feeder
+        self._roster = roster
         self._most = most
         self._patience_s = patience_s
         # Challengers are added one after the other, so that this worker's requests together do not exceed the limit.
         self._adding = asyncio.Lock()
 
-    async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> Contender:
+    async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> ChallengerStatus:
         """Create a session that follows this one, from its present round or from the start of its stored journal.
 
         Raises SessionNotFound, SessionFollows, SessionFrozen, SessionExists, LimitReached, InvalidConfig, UnknownLearner.
@@ -99,8 +100,8 @@ class Challengers:
             whole = present(await self._store.whole(champion), champion)
             tip = whole.base
         session = made_of(challenger_of(now, challenger_name(champion, name), learner))
-        assert session.following is not None
-        session.following.tip = tip
+        assert session.pairing is not None
+        session.pairing.tip = tip
         async with self._adding:
             if len(await challengers_of(self._store, champion)) >= self._most:
                 detail = f"Session {champion!r} has {self._most} challengers; detach one first."
@@ -112,20 +113,20 @@ class Challengers:
             await self._store.delete(challenger_name(champion, name))
             raise SessionNotFound(champion) if isinstance(head, Gone) else sealed(champion, head.seal)
         log.info("challenger attached", extra={"session": champion, "challenger": name, "begin": tip.round})
-        self._followers.add(champion, name)
+        self._roster.add(champion, name)
         return await self.inspect(champion, name)
 
-    async def list(self, champion: str) -> Sequence[Contender]:
+    async def list(self, champion: str) -> Sequence[ChallengerStatus]:
         """List the challengers by name. Raises SessionNotFound."""
         head = present(await self._store.head(champion), champion)
         names = await challengers_of(self._store, champion)
         heads = [(await self._store.head(name)) for name in names]
-        return [await self._standing(champion, own, head) for own in heads if isinstance(own, Head)]
+        return [await self._status(champion, own, head) for own in heads if isinstance(own, Head)]
 
-    async def inspect(self, champion: str, name: str) -> Contender:
-        """Return one challenger's standing. Raises SessionNotFound."""
+    async def inspect(self, champion: str, name: str) -> ChallengerStatus:
+        """Return one challenger's status. Raises SessionNotFound."""
         head, own = present(await self._store.head(champion), champion), challenger_name(champion, name)
-        return await self._standing(champion, present(await self._store.head(own), own), head)
+        return await self._status(champion, present(await self._store.head(own), own), head)
 
     async def detach(self, champion: str, name: str) -> None:
         """Delete the challenger. Raises SessionNotFound."""
@@ -141,7 +142,7 @@ class Challengers:
         """
         own, loop = challenger_name(champion, name), asyncio.get_running_loop()
         # Check first, so that a promotion that is refused now leaves no checkpoint behind.
-        await self._pursuit.follow(champion, name)
+        await self._feeder.feed(champion, name)
         former = await self._rounds.with_session(champion, current)
         check_tip(champion, former.position.tip, if_tip)
         session, _ = await self._check(champion, own, former)
@@ -154,11 +155,11 @@ class Challengers:
         give_up = loop.time() + self._patience_s
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
-            view = Champion.of(session, head, position)
+            view = ChampionView.of(session, head, position)
             return self._take_place(champion, own, view, current(session, head, position), if_tip)
 
         while loop.time() < give_up:
-            await self._pursuit.follow(champion, name)
+            await self._feeder.feed(champion, name)
             # If another worker commits a round meanwhile, the next try has only that round to catch up with.
             for _ in range(TRIES):
                 if await self._rounds.with_session(champion, at_last):
@@ -166,15 +167,15 @@ class Challengers:
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
-    async def _take_place(self, champion: str, own: str, view: Champion, former: Current, if_tip: IfTip) -> bool:
+    async def _take_place(self, champion: str, own: str, view: ChampionView, former: Current, if_tip: IfTip) -> bool:
         """Promote once; False if another worker wrote to either session meanwhile, or made a prediction it cannot settle."""
         tip = former.position.tip
         check_tip(champion, tip, if_tip)
-        pursued = await self._pursuit.finish(champion, own, view)
-        if pursued is None or pursued.seen != tip:
+        fed = await self._feeder.finish(champion, own, view)
+        if fed is None or fed.seen != tip:
             return False
         session, trouble = await self._check(champion, own, former)
-        session.definition, session.following = replace(session.definition, name=champion), None
+        session.definition, session.pairing = replace(session.definition, name=champion), None
         if not await self._states.replace(champion, former.position, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
@@ -201,26 +202,26 @@ class Challengers:
         if await self._store.keep(champion, identity, checkpoint, tip, state) is not True:
             log.warning("champion not kept", extra={"session": champion, "checkpoint": checkpoint, "t": tip.round})
 
-    async def _standing(self, champion: str, own: Head, head: Head) -> Contender:
+    async def _status(self, champion: str, own: Head, head: Head) -> ChallengerStatus:
         _, name = split_name(own.name)
 
-        def standing(session: Session, own: Head, position: Position) -> Contender:
-            following = session.following or Following()
-            progress = self._pursuit.progress_of(session, own, position)
-            return Contender(
+        def status(session: Session, own: Head, position: Position) -> ChallengerStatus:
+            pairing = session.pairing or Pairing()
+            progress = self._feeder.progress_of(session, own, position)
+            return ChallengerStatus(
                 name,
                 session.definition.kind,
                 session.t,
                 behind=0 if progress.tip is None else max(0, head.tip.round - progress.tip.round),
-                missed=following.missed,
-                skipped=following.skipped + progress.skipped,
+                missed=pairing.missed,
+                skipped=pairing.skipped + progress.skipped,
                 is_classifier=session.task is not None and session.task.truths.is_classifier,
-                outcome=None if following.duel is None else following.duel.outcome(),
+                outcome=pairing.outcome,
                 created_at=own.created_at,
-                trouble=self._followers.trouble(champion, name),
+                trouble=self._roster.trouble(champion, name),
             )
 
-        return await self._rounds.with_session(own.name, standing)
+        return await self._rounds.with_session(own.name, status)
 
 
 def _are_alike(champion: Session, challenger: Session) -> bool:

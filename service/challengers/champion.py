@@ -24,7 +24,7 @@ from ..sessions import made_of
 from ..store.base import Entry, Head, Tip
 
 
-class Champion(NamedTuple):
+class ChampionView(NamedTuple):
     """What is needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits."""
 
     position: Position
@@ -33,10 +33,10 @@ class Champion(NamedTuple):
     has_waiting: bool
 
     @classmethod
-    def of(cls, session: Session, head: Head, position: Position) -> Champion:
+    def of(cls, session: Session, head: Head, position: Position) -> ChampionView:
         return cls(position, session.task, learner_mark(session), head.waiting > 0)
 
-    def reads_as(self, other: Champion) -> bool:
+    def reads_as(self, other: ChampionView) -> bool:
         """Whether truths mean the same in both journals; `other` may have more labels."""
         if self.learner != other.learner or self.position.identity != other.position.identity:
             return False
@@ -88,11 +88,11 @@ class Unsettled(NamedTuple):
 
 
 def steps_of(
-    start: Tip, entries: Sequence[Entry], asked: Sequence[Unsettled], task: Task
+    start: Tip, entries: Sequence[Entry], unsettled: Sequence[Unsettled], task: Task
 ) -> Iterator[Lesson | Question]:
     """Rounds and predictions in the champion's order, without predictions made before `start`, whose round is past."""
     by_round: dict[int, list[Unsettled]] = {}
-    for one in asked:
+    for one in unsettled:
         by_round.setdefault(one.entry.t, []).append(one)
     for entry in entries:
         yield from _questions(by_round, entry.tip.round - entry.count)

@@ -27,10 +27,10 @@ from okl_core.contract.truth_choice import for_truths
 from ..archive.journals import check_owner, read_archive
 from ..challengers.champion import challenger_of, lesson_of
 from ..session.definition import Definition
-from ..session.following import challenger_name
 from ..session.history.words import outcome_text
+from ..session.names import challenger_name
 from ..session.record import decode_record
-from ..session.requests import Follow, Lesson, Question
+from ..session.requests import Excerpt, Lesson, Question
 from ..session.scorecard import WINDOW
 from ..session.session import Session
 from ..session.snapshot import unpack
@@ -88,7 +88,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
             if stopped.is_set:
                 break
             for one in contestants:
-                one.follow(Follow(base, 0, steps[start : start + STEPS]))
+                one.play_excerpt(Excerpt(base, 0, steps[start : start + STEPS]))
             progress.update(bar, completed=min(start + STEPS, len(steps)))
     errors = [error for step in steps if isinstance(step, Lesson) for error in step.errors]
     return Backtested(session, ranked(contestants), errors, base.round, not stopped.is_set)
@@ -135,8 +135,8 @@ def steps_in_time(entries: Sequence[Entry], session: Session) -> Iterator[Lesson
     asked: dict[int, list[Question]] = {}
     for i, lesson in enumerate(lessons):
         if lesson.is_late and not math.isnan(lesson.waited_s):
-            place = min(bisect_right(times, lesson.at - lesson.waited_s), i)
-            asked.setdefault(place, []).append(Question((), lesson.id, raw=lesson.x[0]))
+            index = min(bisect_right(times, lesson.at - lesson.waited_s), i)
+            asked.setdefault(index, []).append(Question((), lesson.id, raw=lesson.x[0]))
     for i, lesson in enumerate(lessons):
         yield from asked.get(i, ())
         yield lesson

@@ -23,15 +23,15 @@ from okl_core.types import F64
 
 from ..session.codec import WaitingEntry
 from ..session.definition import Definition, Input, Scalar
-from ..session.follow import Follower
 from ..session.history.view import HistoryView, view_of
 from ..session.history.words import verdict_text
 from ..session.in_order import read_in_order
 from ..session.late import play_waiting, waiting
+from ..session.lesson_player import LessonPlayer
 from ..session.limits import SessionLimits
 from ..session.moment import NO_MOMENT
 from ..session.played import Forecasts
-from ..session.requests import Follow, Question
+from ..session.requests import Excerpt, Question
 from ..session.scorecard import LEAST_LEFT, Tally
 from ..session.session import Session
 from .fitting import fitted
@@ -169,7 +169,7 @@ class Contestant:
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
             self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
 
-    def follow(self, part: Follow) -> None:
+    def play_excerpt(self, excerpt: Excerpt) -> None:
         """Play the next rounds of a session's journal, each forecast when that session forecast it."""
         if self._session is None or self.refusal is not None:
             return
@@ -184,7 +184,7 @@ class Contestant:
             return self._held.pop(id, None)
 
         try:
-            Follower(session, part, NO_MOMENT, self._limits, lambda *_: None, found).play(hold)
+            LessonPlayer(session, excerpt, NO_MOMENT, self._limits, lambda *_: None, found).play(hold)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
             self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
         self.seconds += time.process_time() - began
@@ -241,9 +241,9 @@ class Contestant:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of the duel with the session whose journal it follows."""
-        following = None if self._session is None else self._session.following
-        return None if following is None or following.duel is None else following.duel.outcome()
+        """The outcome of the duel with the session whose journal it plays."""
+        pairing = None if self._session is None else self._session.pairing
+        return None if pairing is None else pairing.outcome
 
     @property
     def stored(self) -> int:

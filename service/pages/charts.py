@@ -111,13 +111,13 @@ class Charts:
         rows: list[list[str]] = [[] for _ in range(min(TABLE_ROWS, max(len(self.columns[x]) for x in columns)))]
         for x, lines in columns.items():
             heads += ["forecast" if chart.is_square else "round", *(label for label, _, _ in lines)]
-            places = spread(len(self.columns[x]))
+            indices = spread(len(self.columns[x]))
             for i, row in enumerate(rows):
-                place = places[i] if i < len(places) else None
+                index = indices[i] if i < len(indices) else None
                 say = formats.share if chart.is_square else formats.count
-                row.append(formats.UNKNOWN if place is None else say(self.columns[x][place]))
+                row.append(formats.UNKNOWN if index is None else say(self.columns[x][index]))
                 row += [
-                    formats.UNKNOWN if place is None else _FORMATS[unit](numbers[place]) for _, unit, numbers in lines
+                    formats.UNKNOWN if index is None else _FORMATS[unit](numbers[index]) for _, unit, numbers in lines
                 ]
         return heads, rows
 

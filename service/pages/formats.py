@@ -49,10 +49,10 @@ def size(value: float | None) -> str:
     """Bytes, in powers of 1000."""
     if value is None:
         return UNKNOWN
-    place = 0
-    while value >= 1000 and place < len(_BYTES) - 1:
-        value, place = value / 1000, place + 1
-    return f"{value:.0f} {_BYTES[place]}" if place == 0 or value >= 100 else f"{value:.1f} {_BYTES[place]}"
+    power = 0
+    while value >= 1000 and power < len(_BYTES) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.0f} {_BYTES[power]}" if power == 0 or value >= 100 else f"{value:.1f} {_BYTES[power]}"
 
 
 def duration(value: float | None) -> str:

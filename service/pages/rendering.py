@@ -17,7 +17,7 @@ from .. import __version__
 from ..api.accepted import quality
 from ..keys import caller
 from ..keys.key import KeyScope
-from ..session.following import is_challenger
+from ..session.names import is_challenger
 from .assets import MISSING, version
 from .charts import in_page
 from .formats import FILTERS
@@ -73,7 +73,7 @@ async def page(request: Request, template: str, status: int = 200, **context: An
 
 
 def _rights() -> dict[str, bool | str]:
-    """The rights of the reader's key. Pages hide everything else, which the doorman would refuse anyway."""
+    """The rights of the reader's key. Pages hide everything else, which would be refused anyway."""
     admitted = caller.current.get()
     return {
         "may_write": caller.may(KeyScope.WRITE),

@@ -15,7 +15,7 @@ from okl.errors import ServiceError
 from okl_core import learner_kinds
 
 from ..api.body import reply
-from ..api.dependencies import ChallengersDep, SessionPath, SessionsDep, WatchingDep
+from ..api.dependencies import ChallengersDep, PastDep, SessionPath, SessionsDep
 from ..api.problems import RouteNotFound, answer, document_for, from_validation, headers_of
 from ..api.values import MOST_NAME, KnownName
 from . import charts
@@ -66,9 +66,9 @@ twins = APIRouter(tags=["pages"], include_in_schema=False)
 """The JSON twins: for each page, the document that it shows."""
 
 
-def views_of(sessions: SessionsDep, watching: WatchingDep, challengers: ChallengersDep) -> Views:
+def views_of(sessions: SessionsDep, past: PastDep, challengers: ChallengersDep) -> Views:
     """The source of the pages' documents."""
-    return SessionViews(sessions, watching, challengers)
+    return SessionViews(sessions, past, challengers)
 
 
 ViewsDep = Annotated[Views, Depends(views_of)]

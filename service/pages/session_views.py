@@ -10,7 +10,7 @@ from ..api import watching_wire, wire
 from ..challengers.challengers import Challengers
 from ..keys import caller
 from ..sessions import Sessions
-from ..watching.past import Watching
+from ..watching.past import PastReader
 from .views import Json
 
 LAST_ROUNDS = 50
@@ -21,9 +21,9 @@ WAITING = 50
 class SessionViews:
     """Views of the sessions in the store."""
 
-    def __init__(self, sessions: Sessions, watching: Watching, challengers: Challengers) -> None:
+    def __init__(self, sessions: Sessions, past: PastReader, challengers: Challengers) -> None:
         self._sessions = sessions
-        self._watching = watching
+        self._past = past
         self._challengers = challengers
 
     async def index(self, cursor: str | None, limit: int) -> Json:
@@ -34,10 +34,10 @@ class SessionViews:
 
     async def session(self, name: str) -> Json:
         found = await self._sessions.inspect(name)
-        past, rounds, waiting, contenders = await asyncio.gather(
-            self._watching.history(name),
-            self._watching.last(name, LAST_ROUNDS),
-            self._watching.waiting(name, None, WAITING),
+        past, rounds, waiting, challengers = await asyncio.gather(
+            self._past.history(name),
+            self._past.last(name, LAST_ROUNDS),
+            self._past.waiting(name, None, WAITING),
             self._challengers.list(name),
         )
         return {
@@ -45,15 +45,15 @@ class SessionViews:
             "history": watching_wire.history(name, past),
             "rounds": watching_wire.past_rounds(name, rounds),
             "waiting": watching_wire.waiting(name, waiting),
-            "challengers": [wire.contender(name, one) for one in contenders],
+            "challengers": [wire.challenger(name, one) for one in challengers],
             "now": time.time(),
         }
 
     async def compare(self, names: list[str]) -> Json:
         now = time.time()
         entries = [
-            watching_wire.line(await self._watching.line(name), now)
-            | {"points": watching_wire.history(name, await self._watching.history(name))["points"]}
+            watching_wire.line(await self._past.line(name), now)
+            | {"points": watching_wire.history(name, await self._past.history(name))["points"]}
             for name in names
         ]
         return {"sessions": entries, "now": now}

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from okl.errors import InvalidInput, PayloadTooLarge, Unauthenticated, UnsupportedMediaType
 
-from ..api.doorman import COOKIE, SIGN_IN
+from ..api.authentication import COOKIE, SIGN_IN
 from ..api.problems import request_id
 from ..keys.audit import Audit, facts_of
 from ..keys.key import cookie_of, id_in
@@ -51,7 +51,7 @@ async def sign_in_page(
 
 @signing.post(SIGN_IN)
 async def sign_in(request: Request, keyring: KeyringDep, audit: AuditDep) -> Response:
-    """Exchange the form's key for a cookie. The guards have already refused requests from pages of other origins."""
+    """Exchange the form's key for a cookie. The request checks have already refused those from pages of other origins."""
     form = await _form(request)
     text, onward = form.get("key", "").strip(), local(form.get("next", "/"))
     if keyring.is_stale:

@@ -26,7 +26,7 @@ def sparkline(values: Sequence[float | None] | None) -> Markup:
     if len(known) < 2:
         return Markup("")
     low, span = min(known), (max(known) - min(known)) or 1.0
-    places = [
+    points = [
         None
         if value is None
         else (
@@ -35,7 +35,7 @@ def sparkline(values: Sequence[float | None] | None) -> Markup:
         )
         for i, value in enumerate(values)
     ]
-    lines = [list(run) for is_known, run in groupby(places, key=lambda place: place is not None) if is_known]
-    path = "".join("M" + "L".join(f"{place[0]:.1f} {place[1]:.1f}" for place in line if place) for line in lines)
+    lines = [list(run) for is_known, run in groupby(points, key=lambda point: point is not None) if is_known]
+    path = "".join("M" + "L".join(f"{point[0]:.1f} {point[1]:.1f}" for point in line if point) for line in lines)
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
     return Markup(f'<svg class="sparkline" {size} aria-hidden="true"><path d="{path}"/></svg>')

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from okl.errors import ServiceError, SessionNotFound
 
-from ..session.requests import Batch, Follow, Report
+from ..session.requests import Batch, Excerpt, Report
 from .tickets import SessionCall, Ticket
 
 Make = Callable[[str], Awaitable[bool]]
@@ -39,4 +39,4 @@ def _begins(ticket: Ticket) -> bool:
         case Batch(if_tip=if_tip):
             return if_tip is None
         case part:
-            return not isinstance(part, Follow)
+            return not isinstance(part, Excerpt)

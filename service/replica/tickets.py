@@ -9,7 +9,7 @@ from typing import Any, final
 from okl.errors import Overloaded, ServiceError, passes
 
 from ..session.codec import WaitingEntry
-from ..session.requests import Batch, Follow, Part, Question, Result, RoundsPlayed, Updated
+from ..session.requests import Batch, Excerpt, Part, Question, Result, RoundsPlayed, Updated
 from ..session.session import Session
 from ..session.turn import Outcome, Position, ResultOf
 from ..store.base import Applied, Head, Waiting
@@ -73,15 +73,15 @@ class Ticket:
         self.asked = {part.id for part in parts if isinstance(part, Question) and part.id is not None}
         self.settled = {part.id for part in parts if not isinstance(part, Question) and part.id is not None}
         first = parts[0]
-        if isinstance(first, Batch) and first.place is not None:
-            self.settled.add(first.place.body_id)
+        if isinstance(first, Batch) and first.body_block is not None:
+            self.settled.add(first.body_block.body_id)
         self.ids = self.asked | self.settled
         self.known: dict[str, Waiting | Applied | None] = {}
         self.may_repeat = False
-        if isinstance(first, Follow):
+        if isinstance(first, Excerpt):
             self.settled = set(first.late_ids)
             self.ids |= self.settled
-        self.is_alone = isinstance(first, Batch | Follow)
+        self.is_alone = isinstance(first, Batch | Excerpt)
         self.rounds = sum([_rounds_of(part) for part in parts])
 
     def refuse(self, error: Exception) -> None:
@@ -94,7 +94,7 @@ class Ticket:
 def _rounds_of(part: Part) -> int:
     if isinstance(part, Batch):
         return len(part.y)
-    return part.rounds if isinstance(part, Follow) else 1
+    return part.rounds if isinstance(part, Excerpt) else 1
 
 
 @final

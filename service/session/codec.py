@@ -12,7 +12,7 @@ warm-up found.
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
     classes  as block with kind = 5, and u32[n] labels and f64[n] given before the inputs
     weighted as block or classes with 16 added to the kind, and f64[n] weights right before the inputs
-    followed u8 version, u8 kind = 3, bytes note, then one of those above
+    noted    u8 version, u8 kind = 3, bytes note, then one of those above
     waiting  u8 version, u64 t, f64 at, f64[4] trivial, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
              u32 lags, u32 classes (2^32 - 1: none known yet), bytes x, lags, probabilities, seal
     answer   JSON, seal
@@ -23,8 +23,8 @@ changed since.
 
 A *class* entry is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
 `label` the predicted class, and `sure` its probability. In a *classes* block `labels` are the predicted classes, whose
-probabilities are the values, and `given` are the probabilities of the truths. A *followed* entry belongs to a challenger;
-its length-prefixed note is encoded as in `service.session.following`. `probabilities` (f64[K]) belong to a waiting
+probabilities are the values, and `given` are the probabilities of the truths. A *noted* entry is of a challenger's journal;
+its length-prefixed note is encoded as in `service.session.pairing`. `probabilities` (f64[K]) belong to a waiting
 prediction of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are those of a `Promise`;
 in a block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`; `inputs` are u32 d and
 f64[n d] for rows of d numbers each, or u32 0 and each input as bytes x. `lags` are the f64[k] that went with x, in the
@@ -57,7 +57,7 @@ from .moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
 from .scorecard import Issued
 
 VERSION = 1
-_ROUND, _BLOCK, _CLASS, FOLLOWED, _CLASSES = 0, 1, 2, 3, 5
+_ROUND, _BLOCK, _CLASS, _NOTED, _CLASSES = 0, 1, 2, 3, 5
 _WEIGHTED = 16
 """Added to the kind of a block whose rounds have weights."""
 _BLOCKS = (_BLOCK, _CLASSES, _BLOCK + _WEIGHTED, _CLASSES + _WEIGHTED)
@@ -70,7 +70,7 @@ _CLASS_TOLD = struct.Struct("<Id")
 _PLAIN = struct.Struct("<dddd")
 _U32 = struct.Struct("<I")
 _COUNTS = struct.Struct("<II")
-_NOTE = struct.Struct("<BBI")
+_NOTE_HEAD = struct.Struct("<BBI")
 
 
 Pair = tuple[PlainForecast, PlainForecast]
@@ -108,7 +108,7 @@ class NamedClasses(NamedTuple):
 
     @classmethod
     def of(cls, probabilities: F64, y: F64) -> NamedClasses:
-        """From the probabilities of all classes, shape (n, K), and the places of the truths."""
+        """From the probabilities of all classes, shape (n, K), and the indices of the truths."""
         return cls(probabilities.argmax(axis=1).astype(np.uint32), probabilities[np.arange(len(y)), y.astype(np.intp)])
 
 
@@ -216,28 +216,28 @@ def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
     return raws
 
 
-def encode_followed(note: bytes, blob: bytes) -> bytes:
-    """Encode an entry of a challenger's journal."""
-    return _NOTE.pack(VERSION, FOLLOWED, len(note)) + note + blob
+def with_note(note: bytes, blob: bytes) -> bytes:
+    """Prefix an entry with the note that it has in a challenger's journal."""
+    return _NOTE_HEAD.pack(VERSION, _NOTED, len(note)) + note + blob
 
 
-def split_followed(blob: bytes) -> tuple[bytes | None, bytes]:
+def split_note(blob: bytes) -> tuple[bytes | None, bytes]:
     """Split a journal entry into its note, None unless it is a challenger's, and the rest. Raises StateCorrupt."""
     try:
-        version, kind, length = _NOTE.unpack_from(blob)
+        version, kind, length = _NOTE_HEAD.unpack_from(blob)
     except struct.error as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
-    if (version, kind) != (VERSION, FOLLOWED):
+    if (version, kind) != (VERSION, _NOTED):
         return None, blob
-    end = _NOTE.size + length
+    end = _NOTE_HEAD.size + length
     if end > len(blob):
         raise StateCorrupt("A journal entry cannot be read: it ends in the middle.")
-    return blob[_NOTE.size : end], blob[end:]
+    return blob[_NOTE_HEAD.size : end], blob[end:]
 
 
 def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
     """Decode a journal entry without its note, if any. Raises StateCorrupt for bytes of another format."""
-    _, blob = split_followed(blob)
+    _, blob = split_note(blob)
     try:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
         if version != VERSION or kind not in (_ROUND, _CLASS, *_BLOCKS):

@@ -62,7 +62,7 @@ def repeated_result(
     result, first_x, first_y = first_result(name, identity, applied)
     if isinstance(result, RoundsPlayed) != isinstance(sent, Batch):
         raise id_conflict(name, applied.id, "was used for another kind of request")
-    if isinstance(result, RoundsPlayed) and isinstance(sent, Batch) and sent.place is not None:
+    if isinstance(result, RoundsPlayed) and isinstance(sent, Batch) and sent.body_block is not None:
         # The last block of a body is longer when the body has grown.
         raws, sent = None if raws is None else raws[: result.rounds], sent.first(result.rounds)
     if raws is not None and digest_of_inputs(raws) != first_x:
@@ -87,11 +87,11 @@ def first_result(name: str, identity: bytes, applied: Applied) -> tuple[Updated 
 
 def progress_of(identity: bytes, batch: Batch) -> Applied | None:
     """The progress of a body once this block is learned, remembered longer than the answers to its first blocks."""
-    if batch.place is None:
+    block = batch.body_block
+    if block is None:
         return None
-    _, block, row = batch.place
-    document = to_json({"blocks": block + 1, "rounds": row + len(batch.y)})
-    return Applied(batch.place.body_id, encode_answer(identity, batch.place.body_id, document))
+    document = to_json({"blocks": block.blocks + 1, "rounds": block.rounds + len(batch.y)})
+    return Applied(block.body_id, encode_answer(identity, block.body_id, document))
 
 
 def is_progress(identity: bytes, applied: Applied) -> bool:
@@ -101,22 +101,22 @@ def is_progress(identity: bytes, applied: Applied) -> bool:
 
 def check_progress(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
     """Raises IdConflict for a block that the progress of its body counts as learned, but whose answer is forgotten."""
-    place = batch.place
-    progress = None if place is None else known.get(place.body_id)
-    if place is None or progress is None:
+    block = batch.body_block
+    progress = None if block is None else known.get(block.body_id)
+    if block is None or progress is None:
         return
     if not isinstance(progress, Applied):
-        raise id_conflict(name, place.body_id, "waits for the truth of a prediction")
+        raise id_conflict(name, block.body_id, "waits for the truth of a prediction")
     if not is_progress(identity, progress):
         raise id_conflict(name, progress.id, "was used for another kind of request")
     so_far: dict[str, int] = from_json(decode_answer(identity, progress.id, progress.answer))
     blocks, applied = so_far["blocks"], so_far["rounds"]
-    if blocks > place.block:
+    if blocks > block.blocks:
         detail = (
-            f"The first {applied} lines under key {place.key!r} were learned, but the answers to the oldest are no longer "
+            f"The first {applied} lines under key {block.key!r} were learned, but the answers to the oldest are no longer "
             "remembered; send the lines after them under another key."
         )
-        raise IdConflict(detail, session=name, id=place.key, applied=applied)
+        raise IdConflict(detail, session=name, id=block.key, applied=applied)
 
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:

@@ -22,23 +22,23 @@ from .truths import Answer
 
 class Question(NamedTuple):
     """Asks for a prediction, which waits for its truth under `id`, or is not kept (None). `raw`: the input, if it was read
-    already; `place`: the JSON pointer of `x` in what the client sent."""
+    already; `pointer`: the JSON pointer of `x` in what the client sent."""
 
     x: Input
     id: str | None
     raw: Raw | None = None
-    place: str = "/x"
+    pointer: str = "/x"
 
 
 class Report(NamedTuple):
-    """Reports the truth of the prediction that waits under `id`, or of the input `x`. `place`: the JSON pointer of the object
-    that has these in what the client sent."""
+    """Reports the truth of the prediction that waits under `id`, or of the input `x`. `pointer`: the JSON pointer of the
+    object that has these in what the client sent."""
 
     y: Scalar
     id: str | None = None
     x: Input | None = None
     weight: float = 1.0
-    place: str = ""
+    pointer: str = ""
 
     @property
     def truths(self) -> list[Scalar]:
@@ -50,9 +50,9 @@ _PART = " "
 """It is in no client's id."""
 
 
-def part_id(id: str, place: int) -> str:
+def part_id(id: str, index: int) -> str:
     """The id of an entry before the last one of its request, which alone has the request's id."""
-    return f"{id}{_PART}{place}"
+    return f"{id}{_PART}{index}"
 
 
 def is_part(id: str) -> bool:
@@ -65,16 +65,16 @@ def request_id(id: str) -> str:
     return id.partition(_PART)[0]
 
 
-class BodyPlace(NamedTuple):
-    """The place of a block in the body sent under `key`: the number of blocks, and of rounds, before it."""
+class BodyBlock(NamedTuple):
+    """A block of the body sent under `key`: the number of blocks, and of rounds, before it."""
 
     key: str
-    block: int
-    row: int
+    blocks: int
+    rounds: int
 
     @property
     def block_id(self) -> str:
-        return f"{self.key}-{self.block}"
+        return f"{self.key}-{self.blocks}"
 
     @property
     def body_id(self) -> str:
@@ -86,14 +86,14 @@ class BodyPlace(NamedTuple):
 class Batch:
     """Rounds in order, each to be predicted and then learned; with `if_tip` only if the session is at one of these tips.
 
-    `place` is set for a block of a longer body; `id` is then the block's. `weight` has shape (n,), None if all are 1.
+    `body_block` is set for a block of a longer body; `id` is then the block's. `weight` has shape (n,), None if all are 1.
     """
 
     x: Sequence[Input] | F64
     y: Sequence[Scalar] | F64
     id: str | None = None
     if_tip: IfTip = None
-    place: BodyPlace | None = None
+    body_block: BodyBlock | None = None
     weight: F64 | None = None
 
     @property
@@ -128,8 +128,8 @@ class Lesson(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
-    """A champion's steps since the tip `start`, in order, for a challenger: rounds, and predictions that wait.
+class Excerpt:
+    """What a challenger plays of its champion's journal: the steps since the tip `start`, rounds and predictions that wait.
 
     `learner` identifies the champion's; `skipped` counts the rounds before the first step that are no longer stored.
     `is_careful`: leave out a round that the challenger refuses, instead of refusing all.
@@ -152,23 +152,23 @@ class Follow:
         return sum(len(one.y) for one in self.steps if isinstance(one, Lesson))
 
 
-Part = Question | Report | Batch | Follow
+Part = Question | Report | Batch | Excerpt
 
 
 def halves(report: Report, question: Question) -> Sequence[Part]:
-    """The parts of a step, in the places that they have in its body."""
-    return [report._replace(place="/update"), question._replace(place="/predict/x")]
+    """The parts of a step, with their pointers in its body."""
+    return [report._replace(pointer="/update"), question._replace(pointer="/predict/x")]
 
 
-def placed(error: ServiceError, part: Part) -> ServiceError:
+def repointed(error: ServiceError, part: Part) -> ServiceError:
     """The error of a part, with its pointers moved to where the part is in what the client sent."""
     if not isinstance(error, InvalidInput):
         return error
     match part:
-        case Question(place=place) if place != "/x":
-            return error.under(place, "/x")
-        case Report(place=place) if place:
-            return error.under(place, "")
+        case Question(pointer=pointer) if pointer != "/x":
+            return error.under(pointer, "/x")
+        case Report(pointer=pointer) if pointer:
+            return error.under(pointer, "")
         case _:
             return error
 
@@ -195,15 +195,15 @@ class Updated(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """n labels by their places among the session's, shape (n,)."""
+    """n labels by their indices among the session's, shape (n,)."""
 
     names: Sequence[Scalar]
-    places: NDArray[np.intp]
+    indices: NDArray[np.intp]
 
     def tolist(self) -> list[Scalar]:
         names = np.empty(len(self.names), dtype=object)
         names[:] = self.names
-        return names[self.places].tolist()
+        return names[self.indices].tolist()
 
 
 class Columns(NamedTuple):
@@ -242,10 +242,10 @@ class RoundsPlayed(NamedTuple):
     is_duplicate: bool = False
 
 
-class Followed(NamedTuple):
+class ExcerptPlayed(NamedTuple):
     """The progress of a challenger: `tip` is the champion's after the last round learned.
 
-    `is_stale`: another worker followed meanwhile; nothing was done. `refused`: why the last refused round was left out.
+    `is_stale`: another worker played it meanwhile; nothing was done. `refused`: why the last refused round was left out.
     """
 
     tip: Tip
@@ -254,9 +254,9 @@ class Followed(NamedTuple):
     refused: str | None = None
 
 
-Result = Predicted | Updated | RoundsPlayed | Followed
+Result = Predicted | Updated | RoundsPlayed | ExcerptPlayed
 
-T = TypeVar("T", Predicted, Updated, RoundsPlayed, Followed)
+T = TypeVar("T", Predicted, Updated, RoundsPlayed, ExcerptPlayed)
 
 
 def as_result(kind: type[T], result: Result | ServiceError) -> T:

@@ -39,10 +39,10 @@ def _columns(task: Task, given: Forecasts) -> Columns:
     if not truths.is_classifier:
         return Columns(values=truths.from_learner(given.values))
     if truths.has_classes and given.probabilities is not None:
-        places = given.probabilities.argmax(axis=1)
-        return Columns(labels=Labels(truths.names, places), probabilities=given.probabilities.tolist())
-    places = (given.values >= 0.0).astype(np.intp)
-    return Columns(scores=given.values, labels=Labels(truths.names, places), probabilities=given.probabilities)
+        indices = given.probabilities.argmax(axis=1)
+        return Columns(labels=Labels(truths.names, indices), probabilities=given.probabilities.tolist())
+    indices = (given.values >= 0.0).astype(np.intp)
+    return Columns(scores=given.values, labels=Labels(truths.names, indices), probabilities=given.probabilities)
 
 
 def _one_by_one(task: Task, given: Forecasts) -> Columns:

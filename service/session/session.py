@@ -29,15 +29,16 @@ from okl_core.records.record import Raw, Raws, weights_of
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
-from .codec import BlockEntry, NamedClasses, Pair, RoundEntry, decode_entry, encode_block, encode_round, split_followed
+from .codec import BlockEntry, NamedClasses, Pair, RoundEntry, decode_entry, encode_block, encode_round, split_note
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
-from .following import Following, is_challenger
 from .history.alarms import WindowedError
 from .history.history import History, Lived, LivedRows, Numbers
 from .inputs import read, read_rows
 from .maker import HostedLearner, Maker, PreparedLearner
 from .moment import NO_MOMENT, Moment
+from .names import is_challenger
+from .pairing import Pairing
 from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
 from .scorecard import Issued, Scorecard, forecasts_of
 from .task import Task, discovery_of, read_truth, task_after
@@ -67,8 +68,7 @@ class Session:
         self.coverage = None if definition.interval is None else Coverage.of(definition.interval)
         if self.coverage is not None and self.task is not None:
             check_promises(self.task)
-        self.following = Following() if is_challenger(definition.name) else None
-        """A challenger's progress in its champion's journal, and their comparison."""
+        self.pairing = Pairing() if is_challenger(definition.name) else None
         self.divergence = 0.0
         """The largest tolerated error of a replay on another arithmetic."""
 
@@ -236,8 +236,8 @@ class Session:
         issued = Issued(entry.issued, entry.label, sure)
         lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.trivial)
-        if self.following is not None:
-            self.following.add(pending.error, is_of_numbers=not pending.task.truths.is_classifier)
+        if self.pairing is not None:
+            self.pairing.add(pending.error, is_of_numbers=not pending.task.truths.is_classifier)
         if self.warmup is not None:
             is_last = self.warmup.is_last(entry.x)
             self.warmup.add(entry.x, entry.lags, entry.y, entry.weight)
@@ -320,9 +320,9 @@ class Session:
         windowed = self._windowed_errors(errors, self.history.ends(len(errors)))
         self.card.run(losses, errors, kept)
         self.history.run(self.task, LivedRows(y, losses, errors, info, kept), moment, self._numbers)
-        if self.following is not None:
+        if self.pairing is not None:
             for error in errors.tolist():
-                self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
+                self.pairing.add(error, is_of_numbers=not self.task.truths.is_classifier)
         self.history.check_threshold(windowed)
         if self.warmup is not None:
             self.warmup.add_rows(raws, None if before is None else lag_rows(before, y)[:-1], y, weight)
@@ -333,11 +333,11 @@ class Session:
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not reproduce the recorded forecasts."""
-        note, body = split_followed(blob)
+        note, body = split_note(blob)
         entry = decode_entry(body)
         try:
-            if self.following is not None:
-                self.following.take(note)
+            if self.pairing is not None:
+                self.pairing.take(note)
             if isinstance(entry, RoundEntry):
                 self._replay_round(entry)
             elif self.learner is None:
@@ -387,7 +387,7 @@ class Session:
         twin.card = self.card.copy()
         twin.history = self.history.copy()
         twin.coverage = None if self.coverage is None else self.coverage.copy()
-        twin.following = None if self.following is None else self.following.copy()
+        twin.pairing = None if self.pairing is None else self.pairing.copy()
         return twin
 
     def describe(self) -> dict[str, float]:

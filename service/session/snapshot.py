@@ -19,15 +19,18 @@ from okl_core.types import Stored
 from .codec import decode_inputs, encode_inputs
 from .coverage import Coverage
 from .definition import Definition
-from .following import Following
 from .history.history import History
 from .maker import HostedLearner
+from .pairing import Pairing
 from .played import FrozenFrom
 from .scorecard import Scorecard
 from .session import Session
 from .task import Task
 
 Json = dict[str, Any]
+
+PAIRING = "following"
+"""The stored word for a challenger's pairing."""
 
 
 def pack(session: Session, position: str) -> bytes:
@@ -40,10 +43,10 @@ def pack(session: Session, position: str) -> bytes:
     arrays |= prefixed("history", session.history.pack())
     if session.coverage is not None:
         arrays |= prefixed("coverage", session.coverage.pack())
-    following = None
-    if session.following is not None:
-        duel, following = session.following.pack()
-        arrays |= prefixed("following", duel)
+    pairing = None
+    if session.pairing is not None:
+        duel, pairing = session.pairing.pack()
+        arrays |= prefixed(PAIRING, duel)
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
     if preparation is not None:
         arrays |= arrays_of(preparation)
@@ -56,8 +59,8 @@ def pack(session: Session, position: str) -> bytes:
         "prepared": None if preparation is None else json_of(preparation),
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
-    if following is not None:
-        meta["following"] = following
+    if pairing is not None:
+        meta[PAIRING] = pairing
     return to_bytes(arrays, meta)
 
 
@@ -87,8 +90,8 @@ def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float
             session.learner = _restored(session, session.task, part_of(arrays, "learner"), most_bytes)
         if definition.interval is not None:
             session.coverage = Coverage.unpack(definition.interval, part_of(arrays, "coverage"))
-        if session.following is not None and "following" in meta:
-            session.following = Following.unpack(part_of(arrays, "following"), meta["following"])
+        if session.pairing is not None and PAIRING in meta:
+            session.pairing = Pairing.unpack(part_of(arrays, PAIRING), meta[PAIRING])
         session.warmup = _warmup_of(definition, part_of(arrays, "warm"))
     except (StateError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error

@@ -83,7 +83,7 @@ class Task:
 
     def read_truth(self, y: Scalar) -> tuple[float, Task]:
         """A truth in the learner's terms, and the task that knows it. Raises InvalidInput, DivergedError."""
-        if self.is_open and self.truths.place(y) is None:
+        if self.is_open and self.truths.index_of(y) is None:
             if len(self.truths.names) >= MAX_CLASSES:
                 raise invalid("/y", f"is {y!r}, and there are {MAX_CLASSES} labels already", WrongTruth)
             return float(len(self.truths.names)), self.with_label(y)

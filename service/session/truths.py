@@ -55,7 +55,7 @@ class Truths:
     taken: Interval
     names: tuple[Scalar, ...] = field(init=False)
     """A classifier's labels, whether the session declared them or not."""
-    _places: tuple[dict[Scalar, int], dict[Scalar, int]] = field(init=False, repr=False)
+    _indices: tuple[dict[Scalar, int], dict[Scalar, int]] = field(init=False, repr=False)
     """The index of each label: one dictionary for non-bools, one for bools, since True equals 1."""
     _ordered: tuple[F64, F64] | None = field(init=False, repr=False, compare=False)
     """Labels that are all numbers, in increasing order, and their indices."""
@@ -67,10 +67,10 @@ class Truths:
         elif self.labels is None and self.target == "binary":
             names = (-1, 1)
         object.__setattr__(self, "names", names)
-        places: tuple[dict[Scalar, int], dict[Scalar, int]] = ({}, {})
+        indices: tuple[dict[Scalar, int], dict[Scalar, int]] = ({}, {})
         for i, name in enumerate(names):
-            places[isinstance(name, bool)][name] = i
-        object.__setattr__(self, "_places", places)
+            indices[isinstance(name, bool)][name] = i
+        object.__setattr__(self, "_indices", indices)
         numbers = [name for name in names if isinstance(name, int | float) and not isinstance(name, bool)]
         ordered = None
         if names and len(numbers) == len(names) and max(map(abs, numbers)) < EXACT:
@@ -103,8 +103,8 @@ class Truths:
     def to_learner(self, y: Scalar) -> float:
         """The truth in the learner's terms. Raises InvalidInput for one that this session does not take."""
         if self.is_classifier:
-            place = self._place(y)
-            return float(place) if self.has_classes else 2.0 * place - 1.0
+            index = self._known_index(y)
+            return float(index) if self.has_classes else 2.0 * index - 1.0
         if isinstance(y, bool | str):
             raise invalid("/y", f"is {y!r}; this session takes a number", WrongType)
         if self.y_range is None:
@@ -147,19 +147,19 @@ class Truths:
         named: Sequence[Scalar] = ys.tolist() if isinstance(ys, np.ndarray) else ys
         # Checking each label for a bool takes four times as long.
         has_bools = bool in set(map(type, named))
-        places = [self.place(y) for y in named] if has_bools else list(map(self._places[False].get, named))
-        return None if None in places else np.array(places, dtype=np.float64)
+        found = [self.index_of(y) for y in named] if has_bools else list(map(self._indices[False].get, named))
+        return None if None in found else np.array(found, dtype=np.float64)
 
-    def place(self, y: Scalar) -> int | None:
+    def index_of(self, y: Scalar) -> int | None:
         """The index of a label; None for another value."""
-        return self._places[isinstance(y, bool)].get(y)
+        return self._indices[isinstance(y, bool)].get(y)
 
-    def _place(self, y: Scalar) -> int:
-        place = self.place(y)
-        if place is None:
+    def _known_index(self, y: Scalar) -> int:
+        index = self.index_of(y)
+        if index is None:
             names = listed([repr(name) for name in self.names])
             raise invalid("/y", f"is {y!r}; the labels of this session are {names}", WrongTruth)
-        return place
+        return index
 
     def from_truth(self, y: float) -> Scalar:
         """A truth in the learner's terms as the client sent it; a number only up to rounding."""

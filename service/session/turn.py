@@ -30,10 +30,10 @@ from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
 from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import answer_to
 from .definition import Input
-from .follow import Follower
 from .idempotency import check_progress, expired, id_conflict, progress_of, remember, repeated_result, same_prediction
 from .in_order import read_in_order
 from .late import play_waiting, waiting
+from .lesson_player import LessonPlayer
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
@@ -41,8 +41,8 @@ from .precondition import check_tip
 from .refusals import refusal
 from .requests import (
     Batch,
-    Follow,
-    Followed,
+    Excerpt,
+    ExcerptPlayed,
     Part,
     Predicted,
     Question,
@@ -50,7 +50,7 @@ from .requests import (
     Result,
     Updated,
     part_id,
-    placed,
+    repointed,
 )
 from .rounds_played import rounds_played
 from .session import Session
@@ -142,14 +142,14 @@ class Turn:
                     return self._report(part, size)
                 case Batch():
                     return self._run(part, size)
-                case Follow():
-                    return self._follow(part)
+                case Excerpt():
+                    return self._play_excerpt(part)
         except core.OklError as error:
             if (refused := refusal(error, self._name)) is None:
                 raise
-            raise placed(refused, part) from error
+            raise repointed(refused, part) from error
         except InvalidInput as error:
-            raise placed(error, part) from None
+            raise repointed(error, part) from None
 
     def learn(self) -> None:
         """Carry the last round into the session. Raises OklError."""
@@ -272,7 +272,7 @@ class Turn:
         return known
 
     def _check_answers(self) -> None:
-        if self.session.following is not None:
+        if self.session.pairing is not None:
             detail = f"Session {self._name!r} is a challenger: it answers nobody, and learns what its champion learns."
             raise SessionFollows(detail, session=self._name)
 
@@ -311,8 +311,8 @@ class Turn:
         answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch)
         id = batch.id or self._new_id()
         *first, (count, blob) = ran.entries
-        for place, earlier in enumerate(first):
-            self._append(earlier[0], part_id(id, place), earlier[1])
+        for i, earlier in enumerate(first):
+            self._append(earlier[0], part_id(id, i), earlier[1])
         self._append(count, id, blob, answer)
         self.progress = progress_of(self._identity, batch)
         return lambda _: played
@@ -327,16 +327,16 @@ class Turn:
 
     # -- challengers ------------------------------------------------------------------------------------------------
 
-    def _follow(self, part: Follow) -> ResultOf:
-        following = self.session.following
-        if following is None or following.tip != part.start:
-            return lambda _: Followed(part.start, is_stale=True)
-        follower = Follower(self.session, part, self._moment, self._limits, self._append, self._held_under)
+    def _play_excerpt(self, excerpt: Excerpt) -> ResultOf:
+        pairing = self.session.pairing
+        if pairing is None or pairing.tip != excerpt.start:
+            return lambda _: ExcerptPlayed(excerpt.start, is_stale=True)
+        player = LessonPlayer(self.session, excerpt, self._moment, self._limits, self._append, self._held_under)
         try:
-            followed = follower.play(self._hold)
+            played = player.play(self._hold)
         finally:
-            self.has_learned = follower.has_learned
-        return lambda _: followed
+            self.has_learned = player.has_learned
+        return lambda _: played
 
     def _held_under(self, id: str) -> WaitingEntry | None:
         """The prediction under this id, from this turn, this worker or the store, expired or not."""

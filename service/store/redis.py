@@ -64,8 +64,8 @@ from .store_checks import (
     check_limit,
     check_number,
     check_summary,
-    place_of,
     sound_part,
+    split_cursor,
 )
 
 SESSIONS = "okl:sessions"
@@ -205,11 +205,11 @@ class RedisStore:
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
         check_limit(limit)
-        place: Sequence[Value] = ()
+        start: Sequence[Value] = ()
         if after is not None:
-            time, id = place_of(after)
-            place = (int(time), id)
-        answer = await self._run(scripts.WAITING, name, min(limit, PAGE_ITEMS), PAGE_BYTES, *place)
+            time, id = split_cursor(after)
+            start = (int(time), id)
+        answer = await self._run(scripts.WAITING, name, min(limit, PAGE_ITEMS), PAGE_BYTES, *start)
         with Damage(name):
             return Gone() if answer[0] == b"gone" else to_waiting(answer)
 

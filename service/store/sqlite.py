@@ -43,7 +43,7 @@ from .sqlite_tables import TooMuchHere
 from .sqlite_templates import SqliteTemplates
 from .sqlite_thread import Operation, SqliteThread
 from .sqlite_waiting import count_waiting, waiting
-from .store_checks import check_edges, check_entries, check_limit, check_number, check_summary, place_of
+from .store_checks import check_edges, check_entries, check_limit, check_number, check_summary, split_cursor
 
 T = TypeVar("T")
 
@@ -194,8 +194,8 @@ class SqliteStore:
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
         check_limit(limit)
-        place = None if after is None else place_of(after)
-        return await self._run(lambda db: waiting(db, self._clock(), name, place, limit))
+        start = None if after is None else split_cursor(after)
+        return await self._run(lambda db: waiting(db, self._clock(), name, start, limit))
 
     async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
         check_edges(due_before)

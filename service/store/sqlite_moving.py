@@ -225,8 +225,8 @@ def unload(db: sqlite3.Cursor, name: str, note: bytes, entries: Sequence[Entry],
     for item in luggage.remembered:
         if db.execute(HAS_ID, (session.key, item.id)).fetchone() is None:
             session.shift += 1
-            place, size = session.round + session.shift, len(item.answer)
-            db.execute(REMEMBER, (session.key, item.id, place, item.at, size, *keep(db, item.answer)))
+            order, size = session.round + session.shift, len(item.answer)
+            db.execute(REMEMBER, (session.key, item.id, order, item.at, size, *keep(db, item.answer)))
             session.remembered, session.remembered_bytes = session.remembered + 1, session.remembered_bytes + size
             session.remembered_since = min(session.remembered_since, item.at)
     tables.save_snapshot(db, session)

@@ -25,10 +25,10 @@ def waiting(
     session = find_session(db, name)
     if session is None:
         return Gone()
-    place = after if after is not None and after[0] > now else (now, AFTER_EVERY_ID)
+    start = after if after is not None and after[0] > now else (now, AFTER_EVERY_ID)
     items: list[WaitingItem] = []
     size = 0
-    for id, due, blob in db.execute(FIND_WAITING, (session.key, *place)):
+    for id, due, blob in db.execute(FIND_WAITING, (session.key, *start)):
         if (type(id), type(due), type(blob)) != (bytes, float, bytes):
             raise corrupt(name, "a waiting prediction is damaged")
         size += len(blob)

@@ -98,7 +98,7 @@ def cursor_after(time: float, id: str) -> str:
     return f"{time!r}:{id}"
 
 
-def place_of(cursor: str) -> tuple[float, str]:
+def split_cursor(cursor: str) -> tuple[float, str]:
     """The time and the id of a cursor. Raises ValueError for a malformed one."""
     text, separator, id = cursor.partition(":")
     time = float(text)

@@ -37,9 +37,9 @@ class Counts:
     requests: dict[tuple[str, str, int], Histogram] = field(default_factory=dict)
     """Seconds until the answer began, by method, route template and status class (status // 100)."""
     refused: dict[str, int] = field(default_factory=dict)
-    """Requests that the guards refused, by problem."""
+    """Requests that were refused before they reached a route, by problem."""
     problems: dict[str, int] = field(default_factory=dict)
-    """Problem documents, including those of the guards, by problem."""
+    """Problem documents, including those of refused requests, by problem."""
     store: dict[str, Histogram] = field(default_factory=dict)
     """Durations of store calls, by call."""
     store_errors: dict[str, int] = field(default_factory=dict)

@@ -41,7 +41,9 @@ WORKER_FAMILIES: Final = (
         "status",
     ),
     _of_a_worker("okl_open_requests", "gauge", "Requests in progress."),
-    _of_a_worker("okl_refused_requests", "counter", "Requests that the guards refused.", "problem"),
+    _of_a_worker(
+        "okl_refused_requests", "counter", "Requests that were refused before they reached a route.", "problem"
+    ),
     _of_a_worker("okl_problems", "counter", "Problem documents sent to clients.", "problem"),
     _of_a_worker("okl_queued_requests", "gauge", "Requests that wait for their turn at a session."),
     _of_a_worker("okl_streams", "gauge", "Streams of rounds that are open."),

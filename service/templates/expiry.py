@@ -16,7 +16,7 @@ from typing import Final, final
 from okl.errors import ServiceError, StoreCorrupt, StoreError
 
 from ..chance import BY_CHANCE, sweep_forever
-from ..session.following import is_challenger
+from ..session.names import is_challenger
 from ..sessions import Listed, Sessions
 from .template import Template
 from .templates import Templates
@@ -51,7 +51,7 @@ class Expiry:
         self._sessions = sessions
         self._sweep_s = sweep_s
         self._clock = clock
-        self._places: dict[str, str] = {}
+        self._cursors: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -72,18 +72,18 @@ class Expiry:
         """Delete idle sessions. Return how many there were. Raises StoreError."""
         deleted, left = 0, MOST_LOOKED_AT
         templates = [template for template in await self._templates.all() if template.idle_s is not None]
-        self._places = {one.name: place for one in templates if (place := self._places.get(one.name)) is not None}
+        self._cursors = {one.name: cursor for one in templates if (cursor := self._cursors.get(one.name)) is not None}
         # Templates that the last sweep did not finish come after the others.
-        for template in sorted(templates, key=lambda one: one.name in self._places):
+        for template in sorted(templates, key=lambda one: one.name in self._cursors):
             while left > 0:
-                page = await self._sessions.list(self._places.get(template.name), LISTED_AT_ONCE, template.prefix)
+                page = await self._sessions.list(self._cursors.get(template.name), LISTED_AT_ONCE, template.prefix)
                 left -= max(len(page.sessions), 1)
                 for listed in page.sessions:
                     deleted += await self._delete(template, listed)
                 if page.cursor is None:
-                    self._places.pop(template.name, None)
+                    self._cursors.pop(template.name, None)
                     break
-                self._places[template.name] = page.cursor
+                self._cursors[template.name] = page.cursor
                 await asyncio.sleep(0)
         return deleted
 

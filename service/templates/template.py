@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from okl.errors import StateCorrupt
 
 from ..session.definition import Definition
-from ..session.following import is_challenger
+from ..session.names import is_challenger
 from ..session.record import decode_any_record, encode_record
 
 VERSION = 1

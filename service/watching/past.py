@@ -29,7 +29,7 @@ AGES_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastHistory:
     """The history of a session at round `t`; `view` is None before the first round."""
 
     t: int
@@ -88,7 +88,7 @@ class WaitingList:
     ages: Sequence[Ages]
 
 
-class Watching:
+class PastReader:
     """Reads the past of sessions. Raises ServiceError only."""
 
     def __init__(self, store: Store, rounds: Rounds, *, waiting_s: float) -> None:
@@ -104,7 +104,7 @@ class Watching:
         """The session's head in the store."""
         return present(await self._store.head(name), name)
 
-    async def history(self, name: str) -> Past:
+    async def history(self, name: str) -> PastHistory:
         return await self._rounds.with_session(name, lambda session, *_: _history_of(session))
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
@@ -146,11 +146,11 @@ class Watching:
         return position.identity, session.definition.expires_s or self._waiting_s
 
 
-def _history_of(session: Session) -> Past:
+def _history_of(session: Session) -> PastHistory:
     task = session.task
     if task is None or not session.history.rounds:
-        return Past(session.t, None)
-    return Past(session.t, view_of(session.history, is_classifier=task.truths.is_classifier))
+        return PastHistory(session.t, None)
+    return PastHistory(session.t, view_of(session.history, is_classifier=task.truths.is_classifier))
 
 
 def _ages(older: Sequence[int]) -> list[Ages]:

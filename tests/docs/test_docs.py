@@ -17,7 +17,7 @@ from okl_core.contract import lags
 from okl_core.kernels import kernels
 from okl_core.losses import LOSSES
 from service import cli
-from service.api import answers, guards, round_schemas, schemas, streams, watching_answers
+from service.api import answers, request_checks, round_schemas, schemas, streams, watching_answers
 from service.api.schemas import SessionCreate
 from service.replica import cache
 from service.session import scorecard
@@ -205,8 +205,11 @@ def test_every_store_is_documented(scheme: str) -> None:
             "operations.md",
             f"keeps {base.Limits().tail} entries behind a snapshot, {base.Limits().tail_bytes >> 10} KiB",
         ),
-        ("problems.md", f"more than {guards.MAX_URI_BYTES >> 10} KiB"),
-        ("problems.md", f"more than {guards.MAX_HEADER_BYTES >> 10} KiB, or are more than {guards.MAX_HEADERS}"),
+        ("problems.md", f"more than {request_checks.MAX_URI_BYTES >> 10} KiB"),
+        (
+            "problems.md",
+            f"more than {request_checks.MAX_HEADER_BYTES >> 10} KiB, or are more than {request_checks.MAX_HEADERS}",
+        ),
         ("sessions.md", f"`window_*` metrics: {scorecard.WINDOW}"),
         ("operations.md", f"every {cache.SIZE_EVERY} rounds"),
         ("lags.md", f"up to {lags.MAX_LAGS},"),

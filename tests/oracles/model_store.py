@@ -58,7 +58,7 @@ from service.store.store_checks import (
     check_reading,
     check_summary,
     cursor_after,
-    place_of,
+    split_cursor,
 )
 
 T = TypeVar("T")
@@ -402,7 +402,7 @@ class ModelStore:
         def operation(session: Session) -> WaitingPage:
             now = self.clock()
             items: list[WaitingItem] = []
-            left = [item for item in session.items(now) if place is None or (item.expires_at, item.id) > place]
+            left = [item for item in session.items(now) if start is None or (item.expires_at, item.id) > start]
             for item in left[: min(limit, PAGE_ITEMS)]:
                 if items and sum(len(one.blob) for one in [*items, item]) > PAGE_BYTES:
                     break
@@ -411,7 +411,7 @@ class ModelStore:
             return WaitingPage(items, cursor, now)
 
         check_limit(limit)
-        place = None if after is None else place_of(after)
+        start = None if after is None else split_cursor(after)
         return await self._ask(name, operation)
 
     async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:

@@ -12,7 +12,7 @@ from typing import Any
 from service.keys.key import Key, KeyScope, Rate, encode_key, mint
 from service.store.key_store import KeepsKeys, KeyStore
 from service.store.opening import open_store
-from tests.service.api import Api, serving
+from tests.service.api import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,6 @@ async def make(url: str, scope: KeyScope = KeyScope.ADMIN, *, rate: Rate | None 
 async def revoke(url: str, made: Made) -> None:
     async with keys_in(url) as keys:
         assert await keys.revoke(made.key.id, secrets.token_hex(8))
-
-
-@asynccontextmanager
-async def guarded(url: str, **settings: Any) -> AsyncIterator[Api]:
-    """A worker that has been told of all keys that there are."""
-    async with serving(url, **settings) as api:
-        yield api
 
 
 async def look_again(api: Api) -> None:

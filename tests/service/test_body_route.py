@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import Request
 
-from tests.service.guarded_app import (
+from tests.service.checked_app import (
     PLAIN,
     Wire,
     ask,

@@ -41,8 +41,8 @@ async def test_a_challenger_plays_the_rounds_of_its_champion(api: Api) -> None:
         duel.add(float(mistakes[row]), pending.error)
         champion += pending.error
         session.learn(pending)
-    assert own.following is not None
-    assert own.following.duel == duel
+    assert own.pairing is not None
+    assert own.pairing.duel == duel
     assert told["comparison"]["rounds"] == 60
     page = (await api.http.get("/sessions/s/page", headers={"Accept": "text/html"})).text
     assert told["comparison"]["text"] in page
@@ -87,9 +87,9 @@ async def test_late_truths_are_forecast_when_the_champion_forecast_them(api: Api
             errors.append(pending.error)
             direct.learn(pending)
     assert own.card.error == pytest.approx(sum(errors))
-    assert own.following is not None
-    assert own.following.duel is not None
-    assert own.following.duel.seen == n
+    assert own.pairing is not None
+    assert own.pairing.duel is not None
+    assert own.pairing.duel.seen == n
     assert (await api.inspect("s~c"))["waiting"] == 0
 
 
@@ -312,18 +312,18 @@ async def test_a_challenger_goes_on_after_a_roll_back_and_a_promotion(api: Api) 
     for row in range(20, 30):
         await api.update(named(row), x=X[row].tolist())
     for name in ("c", "d"):
-        await api.worker.pursuit.follow("s", name)
+        await api.worker.feeder.feed("s", name)
         told = await caught_up(api, name)
         assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (30, 0, 30)
     await api.call("POST", "/sessions/s/challengers/d/promote")
     for row in range(30, 35):
         await api.update(named(row), x=X[row].tolist())
-    await api.worker.pursuit.follow("s", "c")
+    await api.worker.feeder.feed("s", "c")
     told = await caught_up(api)
     assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (35, 0, 5)
     # And from what is stored.
     before = await session_of(api, "s~c")
     async with serving_on(api.store) as fresh:
         again = await session_of(fresh, "s~c")
-        assert again.following == before.following
+        assert again.pairing == before.pairing
         assert again.card.tally() == before.card.tally()

@@ -29,7 +29,7 @@ async def test_a_block_whose_last_round_is_refused_is_past(memory: Api) -> None:
     await memory.call("POST", "/sessions/s/challengers", {"name": "c", "learner": POMDR}, status=201)
     await memory.rounds([[i, 2] for i in range(6)], ["a", "b", "c", "b", "a", "c"])
     for _ in range(3):
-        await memory.worker.pursuit.follow("s", "c")
+        await memory.worker.feeder.feed("s", "c")
         told = await memory.call("GET", "/sessions/s/challengers/c")
         assert (told["t"], told["behind"], told["skipped"]) == (4, 0, 2)
     # A replay of its journal says the same.
@@ -46,13 +46,13 @@ async def test_rounds_that_are_taken_back_are_not_followed_by_all_others(memory:
     await memory.call("POST", "/sessions/s/challengers", {"name": "c", "learner": MEAN}, status=201)
     for i in range(10):
         await memory.update(float(i), x=[1.0])
-    await memory.worker.pursuit.follow("s", "c")
+    await memory.worker.feeder.feed("s", "c")
     entries, head = await memory.store.last("s", 10), await memory.store.head("s")
     assert not isinstance(entries, Gone)
     assert isinstance(head, Head)
     assert await memory.store.rewind("s", head.tip, entries[7].tip) is True
     for learned in (10, 11):
-        await memory.worker.pursuit.follow("s", "c")
+        await memory.worker.feeder.feed("s", "c")
         assert (await memory.call("GET", "/sessions/s/challengers/c"))["t"] == learned
         await memory.update(1.0, x=[1.0])
 
@@ -60,18 +60,18 @@ async def test_rounds_that_are_taken_back_are_not_followed_by_all_others(memory:
 async def test_how_far_a_challenger_is_behind_after_a_roll_back(memory: Api) -> None:
     await memory.create(MEAN)
     await attach(memory, CLIPPED)
-    await memory.worker.followers.close()
+    await memory.worker.roster.close()
     await memory.rounds([[1.0, 1.0]] * 5, [0.5] * 5)
     await memory.call("POST", "/sessions/s/checkpoints", {"name": "k"}, status=201)
     await memory.rounds([[1.0, 1.0]] * 5, [0.5] * 5)
-    await memory.worker.pursuit.follow("s", "c")
+    await memory.worker.feeder.feed("s", "c")
     await memory.call("POST", "/sessions/s/rollback", {"checkpoint": "k"}, headers={"If-Match": "*"})
-    await memory.worker.pursuit.follow("s", "c")
+    await memory.worker.feeder.feed("s", "c")
     # The latter rounds have truths that it does not take.
     for y, learned, skipped in ((0.5, 13, 0), (5.0, 13, 3)):
         await memory.rounds([[1.0, 1.0]] * 3, [y] * 3)
         assert (await memory.call("GET", "/sessions/s/challengers/c"))["behind"] == 3
-        await memory.worker.pursuit.follow("s", "c")
+        await memory.worker.feeder.feed("s", "c")
         told = await memory.call("GET", "/sessions/s/challengers/c")
         assert (told["t"], told["behind"], told["skipped"]) == (learned, 0, skipped)
 
@@ -108,7 +108,7 @@ async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.Mon
     async with serving("sqlite://", session_bytes=40_000) as api:
         await api.create(MEAN)
         await attach(api, {"kind": "kernel-ridge"})
-        await api.worker.followers.close()
+        await api.worker.roster.close()
         counts, loads = api.worker.counts, 0
         gc.collect()
         gc.disable()
@@ -116,8 +116,8 @@ async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.Mon
             for n in (300, 600, 900, 900):
                 for _ in range((await api.inspect())["t"], n, 20):
                     await api.rounds([[float(i)] for i in range(20)], [1.0] * 20)
-                pursued = await api.worker.pursuit.follow("s", "c")
-                assert "the cap is 40000" in pursued.refused
+                fed = await api.worker.feeder.feed("s", "c")
+                assert "the cap is 40000" in fed.refused
                 full = await api.call("GET", "/sessions/s/challengers/c")
                 assert (full["behind"], full["t"] + full["skipped"]) == (0, n)
                 copies = [one for one in gc.get_objects() if isinstance(one, Session) and one.definition.name == "s~c"]

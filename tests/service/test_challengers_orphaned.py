@@ -33,9 +33,9 @@ async def test_no_challenger_is_left_of_a_champion_that_is_deleted_meanwhile(wat
 
 
 @asynccontextmanager
-async def following_on(watched: Watched) -> AsyncIterator[Api]:
+async def feeding_on(watched: Watched) -> AsyncIterator[Api]:
     async with serving_on(watched.as_store) as api:
-        api.worker.followers.start(api.worker.pursuit)
+        api.worker.roster.start(api.worker.feeder)
         yield api
 
 
@@ -55,7 +55,7 @@ async def names_in(api: Api) -> list[str]:
 
 async def orphaned(watched: Watched) -> None:
     """A challenger whose champion was deleted by a worker that was killed before it came to the challenger."""
-    async with following_on(watched) as api:
+    async with feeding_on(watched) as api:
         await api.create(**CHAMPION)
         await attach(api)
         await api.create(**CHAMPION, name="other")
@@ -70,9 +70,9 @@ async def orphaned(watched: Watched) -> None:
 
 async def test_a_challenger_whose_champion_was_deleted_by_one_that_was_killed_is_found(watched: Watched) -> None:
     await orphaned(watched)
-    async with following_on(watched) as fresh:
+    async with feeding_on(watched) as fresh:
         for _ in range(100):
-            await fresh.worker.followers.sweep()
+            await fresh.worker.roster.sweep()
             await asyncio.sleep(0.05)
             if "s~c" not in await names_in(fresh):
                 break
@@ -82,7 +82,7 @@ async def test_a_challenger_whose_champion_was_deleted_by_one_that_was_killed_is
 
 async def test_a_new_session_has_no_challengers_of_a_former_one(watched: Watched) -> None:
     await orphaned(watched)
-    async with following_on(watched) as fresh:
+    async with feeding_on(watched) as fresh:
         await fresh.create(**CHAMPION)
         assert await names_in(fresh) == ["other", "other~c", "s"]
         assert (await fresh.call("GET", "/sessions/s/challengers"))["challengers"] == []
@@ -94,7 +94,7 @@ async def test_a_new_session_has_no_challengers_of_a_former_one(watched: Watched
 
 @pytest.mark.parametrize(("method", "name"), [("whole", "s~c"), ("delete", "s~c"), ("delete", "s")])
 async def test_a_renaming_that_was_cut_off_loses_no_challenger(watched: Watched, method: str, name: str) -> None:
-    async with following_on(watched) as api:
+    async with feeding_on(watched) as api:
         await api.create(**CHAMPION)
         await attach(api)
         await api.update("no", x=X[0].tolist())
@@ -103,11 +103,11 @@ async def test_a_renaming_that_was_cut_off_loses_no_challenger(watched: Watched,
         await api.refused("store-unavailable", "POST", "/sessions/s/rename", {"name": "new"})
         watched.work()
         for _ in range(4):
-            await api.worker.followers.sweep()
+            await api.worker.roster.sweep()
             await asyncio.sleep(0.05)
         await api.call("POST", "/sessions/s/rename", {"name": "new"})
         assert await names_in(api) == ["new", "new~c"]
-        await api.worker.followers.sweep()  # which comes by itself every 15 s
+        await api.worker.roster.sweep()  # which comes by itself every 15 s
         await api.update("no", x=X[0].tolist(), name="new")
         assert (await caught_up(api, name="new"))["t"] == 2
 

@@ -33,7 +33,7 @@ from service.keys.keyring import SEEN_S, Keyring, is_loopback, is_open_without_k
 from service.settings import Settings
 from service.store.key_store import RECORD_BYTES, Grant, KeyRecords
 from tests.service.api import check_problem, serving
-from tests.service.keyed import guarded, look_again, make, revoke
+from tests.service.keyed import look_again, make, revoke
 
 NOW = 1_700_000_000.0
 
@@ -317,7 +317,7 @@ async def test_a_store_that_keeps_no_keys_is_served_to_this_machine_alone() -> N
 async def test_a_worker_that_cannot_ask_for_the_keys_refuses_and_is_alive(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     made = await make(url)
-    async with guarded(url) as api:
+    async with serving(url) as api:
         shelf = Shelf()
         shelf.fails = True
         api.app.state.keyring.keep(shelf)

@@ -18,8 +18,8 @@ from service.keys.audit import FILES, REFUSALS_A_SECOND, Audit, AuditFile
 from service.keys.key import KeyScope, Rate
 from service.logs import JsonFormatter, configure
 from service.settings import Settings
-from tests.service.api import Api
-from tests.service.keyed import Made, guarded, look_again, make, revoke
+from tests.service.api import Api, serving
+from tests.service.keyed import Made, look_again, make, revoke
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,7 +85,7 @@ async def test_no_secret_is_in_any_log_error_metric_or_page(tmp_path: Path, told
     path, handler = told
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     made = await make(url)
-    async with guarded(url, log_requests=True) as api:
+    async with serving(url, log_requests=True) as api:
         for name in ("okl", "okl.audit", "uvicorn"):
             logger = logging.getLogger(name)
             logger.handlers = [handler]
@@ -113,7 +113,7 @@ async def test_acts_and_refusals_are_told_with_who_and_what(tmp_path: Path) -> N
     admin = await make(url)
     reader = await make(url, KeyScope.READ, prefix="team-")
     writer = await make(url, KeyScope.WRITE, prefix="team-", rate=Rate(0.001, 2.0))
-    async with guarded(url, audit_file=str(path)) as api:
+    async with serving(url, audit_file=str(path)) as api:
         await api.http.post("/sessions", json={"name": "team-a"}, headers=admin.headers)
         await api.http.post("/sessions", json={"name": "team-a"}, headers=admin.headers)
         await api.http.delete("/sessions/team-a", headers=reader.headers)
@@ -147,7 +147,7 @@ async def test_acts_and_refusals_are_told_with_who_and_what(tmp_path: Path) -> N
 @pytest.mark.anyio
 async def test_where_no_key_is_required_acts_are_told_all_the_same(tmp_path: Path) -> None:
     url, path = f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path / "audit.log"
-    async with guarded(url, audit_file=str(path)) as api:
+    async with serving(url, audit_file=str(path)) as api:
         await api.http.post("/sessions", json={"name": "s"})
         await api.http.post("/sessions/s/freeze", json={"name": "t", "rule": "last"})
         await api.http.delete("/sessions/s/predictions/x")
@@ -165,7 +165,7 @@ async def test_where_no_key_is_required_acts_are_told_all_the_same(tmp_path: Pat
 async def test_a_revoked_key_is_told_as_the_one_that_was_claimed(tmp_path: Path) -> None:
     url, path = f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path / "audit.log"
     made = await make(url)
-    async with guarded(url, audit_file=str(path)) as api:
+    async with serving(url, audit_file=str(path)) as api:
         await revoke(url, made)
         await look_again(api)
         await api.http.get("/sessions", headers=made.headers)

@@ -10,10 +10,10 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from okl.errors import Forbidden, TooManyRequests, Unauthenticated
-from service.api import doorman
-from service.api.doorman import Doorman
-from service.api.doors import READ, WEBSOCKET, Door, Doors
-from service.api.guards import Guards
+from service.api import authentication
+from service.api.access import READ, WEBSOCKET, AccessRule
+from service.api.authentication import Authentication
+from service.api.request_checks import RequestChecks
 from service.keys import caller, keyring
 from service.keys.key import Key, KeyScope, Rate, mint
 from service.keys.keyring import Keyring
@@ -24,8 +24,8 @@ from tests.service.keyed import make
 
 pytestmark = pytest.mark.anyio
 
-LONG = Door(WEBSOCKET, "/sessions/{session}/stream", READ, is_long=True)
-EVENTS = Door("GET", "/sessions/{session}/events", READ, is_long=True)
+LONG = AccessRule(WEBSOCKET, "/sessions/{session}/stream", READ, is_long=True)
+EVENTS = AccessRule("GET", "/sessions/{session}/events", READ, is_long=True)
 
 
 class Peer:
@@ -66,9 +66,8 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
 def behind(app: ASGIApp, *keys: Key, counts: Counts | None = None) -> tuple[ASGIApp, Keyring]:
     ring = Keyring(is_open=False)
     ring._keys = {key.id: key for key in keys}
-    keeper = Doorman(app, ring)
-    keeper._doors = Doors((LONG, EVENTS))
-    return Guards(keeper, Settings(store="sqlite://"), counts), ring
+    authenticated = Authentication(app, ring, rules=(LONG, EVENTS))
+    return RequestChecks(authenticated, Settings(store="sqlite://"), counts), ring
 
 
 def socket(path: str, **headers: str) -> Scope:
@@ -124,7 +123,7 @@ async def test_a_socket_of_another_pages_browser_is_refused_though_it_has_the_co
 
 
 async def test_messages_of_a_socket_are_asked_too_and_it_ends_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorman, "SEEN_S", 0.05)
+    monkeypatch.setattr(authentication, "SEEN_S", 0.05)
     key, text = mint("k", KeyScope.WRITE, prefix="team-", now=0.0, rate=Rate(1.0, 2.0))
     app, ring = behind(chat, key)
     peer = Peer()
@@ -145,14 +144,14 @@ async def test_messages_of_a_socket_are_asked_too_and_it_ends_with_its_key(monke
 async def test_a_socket_that_needed_no_key_ends_when_keys_are_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (doorman, keyring):
+    for module in (authentication, keyring):
         monkeypatch.setattr(module, "SEEN_S", 0.05)
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     store = open_store(url)
     await store.open()
     ring = Keyring(is_open=True)
     ring.keep(store)
-    app = Guards(Doorman(chat, ring), Settings(store="sqlite://"))
+    app = RequestChecks(Authentication(chat, ring), Settings(store="sqlite://"))
     peer = Peer()
     peer.says.put_nowait({"type": "websocket.connect"})
     peer.says.put_nowait({"type": "websocket.receive", "text": "any"})
@@ -167,7 +166,7 @@ async def test_a_socket_that_needed_no_key_ends_when_keys_are_required(
 
 
 async def test_a_stream_of_events_ends_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorman, "SEEN_S", 0.05)
+    monkeypatch.setattr(authentication, "SEEN_S", 0.05)
     key, text = mint("k", KeyScope.READ, now=0.0)
     app, ring = behind(events, key)
     peer = Peer()

@@ -15,8 +15,8 @@ from okl.errors import StoreTimeout, TooManyRequests
 from service.keys.key import KeyScope, Rate
 from service.keys.rates import Allowances, lease_of
 from service.store.key_store import Grant
-from tests.service.api import Api
-from tests.service.keyed import Made, guarded, look_again, make, revoke
+from tests.service.api import Api, serving
+from tests.service.keyed import Made, look_again, make, revoke
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +193,7 @@ async def test_allowances_of_keys_that_are_gone_are_forgotten() -> None:
 async def limited(store_url: str) -> AsyncIterator[tuple[Api, Api, Made]]:
     """Two workers of one store, and a key of 20 requests at once that hardly come back."""
     made = await make(store_url, KeyScope.ADMIN, rate=Rate(0.01, 20.0))
-    async with guarded(store_url) as one, guarded(store_url) as other:
+    async with serving(store_url) as one, serving(store_url) as other:
         yield one, other, made
 
 
@@ -287,7 +287,7 @@ async def test_blocks_of_an_endless_body_count_too(limited: tuple[Api, Api, Made
 
 async def test_blocks_are_slowed_down_to_their_rate(store_url: str) -> None:
     made = await make(store_url, KeyScope.ADMIN, rate=Rate(100.0, 20.0))
-    async with guarded(store_url) as api:
+    async with serving(store_url) as api:
         assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
         headers = made.headers | {"Content-Type": "application/x-ndjson"}
         body = b'{"x": [1], "y": 0}\n' * 100
@@ -302,7 +302,7 @@ async def test_a_body_that_is_sent_again_goes_on_where_its_rate_has_ended_it(
     """Blocks that were learned before cost one each: they are more than ever flow in."""
     monkeypatch.setattr("service.keys.caller.PACED_S", 0.1)
     made, other = await make(store_url, KeyScope.ADMIN, rate=Rate(50.0, 10.0)), await make(store_url)
-    async with guarded(store_url) as api:
+    async with serving(store_url) as api:
         assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
         headers = made.headers | {"Content-Type": "application/x-ndjson", "Idempotency-Key": "body"}
         body = b'{"x": [1], "y": 0}\n' * 80
@@ -321,7 +321,7 @@ async def test_a_body_that_is_sent_again_goes_on_where_its_rate_has_ended_it(
 async def test_a_stream_is_slowed_down_to_its_rate(store_url: str) -> None:
     """Unless it would take too long."""
     made, slow = await make(store_url, rate=Rate(50.0, 3.0)), await make(store_url, rate=Rate(0.01, 3.0))
-    async with guarded(store_url) as api:
+    async with serving(store_url) as api:
         assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
 
         async def told(key: Made) -> list[dict[str, Any]]:
@@ -342,7 +342,7 @@ async def test_a_slow_body_ends_with_its_key(store_url: str, *, is_open: bool, b
     """Or when keys begin to be required."""
     made = None if is_open else await make(store_url)
     own = {} if made is None else made.headers
-    async with guarded(store_url) as api:
+    async with serving(store_url) as api:
         assert (await api.http.post("/sessions", json={"name": "s"}, headers=own)).status_code == 201
 
         async def body() -> AsyncIterator[bytes]:

@@ -15,11 +15,11 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Mount, WebSocketRoute
 
-from service.api.doors import ADMIN, DOORS, READ, WEBSOCKET, WRITE, Door, Doors
+from service.api.access import ACCESS_RULES, ADMIN, READ, WEBSOCKET, WRITE, AccessRule, AccessTable
 from service.app import create_app
 from service.settings import Settings
-from tests.service.api import Api, check_problem
-from tests.service.keyed import Made, guarded, look_again, make, revoke
+from tests.service.api import Api, check_problem, serving
+from tests.service.keyed import Made, look_again, make, revoke
 
 pytestmark = pytest.mark.anyio
 
@@ -37,11 +37,11 @@ BODIES: dict[str, Any] = {
     "/rollback": {"checkpoint": "nothing-kept"},
     "/challengers": {"name": "nobody", "learner": {"kind": "mean"}},
 }
-CLOSED = [door for door in DOORS if door.scope is not None]
+CLOSED = [rule for rule in ACCESS_RULES if rule.scope is not None]
 
 
-def label(door: Door) -> str:
-    return f"{door.method} {door.path}"
+def label(rule: AccessRule) -> str:
+    return f"{rule.method} {rule.path}"
 
 
 def routes() -> set[tuple[str, str]]:
@@ -64,11 +64,11 @@ def routes() -> set[tuple[str, str]]:
 
 
 def test_every_route_has_a_door_and_every_door_a_route() -> None:
-    assert {(door.method, door.path) for door in DOORS} == routes()
+    assert {(rule.method, rule.path) for rule in ACCESS_RULES} == routes()
 
 
 def test_who_may_take_what_is_as_it_was_decided() -> None:
-    assert {label(door) for door in DOORS if door.scope is None} == {
+    assert {label(rule) for rule in ACCESS_RULES if rule.scope is None} == {
         "GET /healthz",
         "GET /readyz",
         "GET /problems/{slug}",
@@ -77,59 +77,59 @@ def test_who_may_take_what_is_as_it_was_decided() -> None:
         "POST /signin",
         "POST /signout",
     }
-    assert all(door.scope in (WRITE, ADMIN) for door in CLOSED if door.method != "GET")
-    assert all(door.scope is READ for door in CLOSED if door.method == "GET")
+    assert all(rule.scope in (WRITE, ADMIN) for rule in CLOSED if rule.method != "GET")
+    assert all(rule.scope is READ for rule in CLOSED if rule.method == "GET")
 
 
 def test_a_path_that_several_doors_fit_is_that_of_the_router() -> None:
-    doors = Doors()
+    table = AccessTable()
     found = {
-        path: doors.find(method, path)[:2]
+        path: table.find(method, path)[:2]
         for method, path in (("POST", "/sessions/predict"), ("GET", "/sessions/predict"), ("GET", "/nothing"))
     }
-    assert found["/sessions/predict"][0] == Door("GET", "/sessions/{session}", READ)
-    assert doors.find("POST", "/sessions/predict")[0] == Door("POST", "/sessions/predict", WRITE)
+    assert found["/sessions/predict"][0] == AccessRule("GET", "/sessions/{session}", READ)
+    assert table.find("POST", "/sessions/predict")[0] == AccessRule("POST", "/sessions/predict", WRITE)
     assert found["/nothing"] == (None, None)
-    assert doors.find("DELETE", "/sessions/s/predictions/a/b")[1] == "s"
+    assert table.find("DELETE", "/sessions/s/predictions/a/b")[1] == "s"
 
 
-def request_for(door: Door, name: str) -> tuple[str, str, Any]:
+def request_for(rule: AccessRule, name: str) -> tuple[str, str, Any]:
     """A request that the route takes, of this session if it is of one."""
-    path = door.path.replace("{session}", name).replace("{id:path}", "nothing-waits").replace("{slug}", "not-found")
+    path = rule.path.replace("{session}", name).replace("{id:path}", "nothing-waits").replace("{slug}", "not-found")
     path = (
         path.replace("{path:path}", "swagger-ui.css")
         .replace("{checkpoint}", "nothing-kept")
         .replace("{challenger}", "nobody")
         .replace("{template}", "no-template")
     )
-    if door.path in ("/compare", "/compare.json"):
+    if rule.path in ("/compare", "/compare.json"):
         path += f"?session={name}"
-    if door.method != "POST":
-        return door.method, path, None
-    if door.path == "/sessions":
+    if rule.method != "POST":
+        return rule.method, path, None
+    if rule.path == "/sessions":
         return "POST", path, {"name": f"{name}-new"}
-    if door.path == "/sessions/predict":
+    if rule.path == "/sessions/predict":
         return "POST", path, {"sessions": [name], "x": [1.0]}
-    if door.path == "/sessions/step":
+    if rule.path == "/sessions/step":
         return "POST", path, {"steps": [{"session": name, **BODIES["/step"]}]}
-    if door.path.endswith(("/stream", "/promote")):
+    if rule.path.endswith(("/stream", "/promote")):
         return "POST", path, None
-    if door.path == "/sessions/update":
+    if rule.path == "/sessions/update":
         return "POST", path, {"sessions": [{"session": name, "y": 1.0}], "x": [1.0]}
-    body = dict(BODIES["/" + door.path.rpartition("/")[2]])
-    if door.path.count("/") == 1:
+    body = dict(BODIES["/" + rule.path.rpartition("/")[2]])
+    if rule.path.count("/") == 1:
         body["session"] = name
     if "name" in body:
         body["name"] = body["name"].format(name)
     return "POST", path, body
 
 
-def is_of_a_session(door: Door) -> bool:
+def is_of_a_session(rule: AccessRule) -> bool:
     """Does a request of it name one? The lists name none; they are of their own test."""
     return (
-        "{session}" in door.path
-        or door.path.startswith("/compare")
-        or (door.method == "POST" and door.path not in ("/signin", "/signout"))
+        "{session}" in rule.path
+        or rule.path.startswith("/compare")
+        or (rule.method == "POST" and rule.path not in ("/signin", "/signout"))
     )
 
 
@@ -139,11 +139,11 @@ class Keyed:
     url: str
     keys: dict[str, Made]
 
-    async def ask(self, door: Door, name: str, headers: dict[str, str]) -> httpx.Response:
-        method, path, body = request_for(door, name)
-        if door.is_long:  # its answer has no end: who is let in is told by its head alone
+    async def ask(self, rule: AccessRule, name: str, headers: dict[str, str]) -> httpx.Response:
+        method, path, body = request_for(rule, name)
+        if rule.is_long:  # its answer has no end: who is let in is told by its head alone
             return await _head_of(self.api, method, path, headers)
-        if door.path.endswith("/rollback"):
+        if rule.path.endswith("/rollback"):
             headers = headers | {"If-Match": "*"}
         return await self.api.http.request(method, path, json=body, headers=headers)
 
@@ -201,7 +201,7 @@ async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Keyed
         "revoked": await make(url),
     }
     await revoke(url, keys["revoked"])
-    async with guarded(url) as api:
+    async with serving(url) as api:
         for name in (IN, OUT):
             made = await api.http.post("/sessions", json={"name": name}, headers=keys["admin"].headers)
             assert made.status_code == 201, made.text
@@ -229,10 +229,10 @@ def wrong_keys(keys: dict[str, Made]) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("door", CLOSED, ids=label)
-async def test_no_wrong_key_opens_a_door(keyed: Keyed, door: Door) -> None:
+@pytest.mark.parametrize("rule", CLOSED, ids=label)
+async def test_no_wrong_key_opens_a_route(keyed: Keyed, rule: AccessRule) -> None:
     for what, headers in wrong_keys(keyed.keys).items():
-        found = await keyed.ask(door, IN, headers)
+        found = await keyed.ask(rule, IN, headers)
         check_problem(found, "unauthenticated")
         assert found.headers["www-authenticate"] == 'Bearer realm="okl"', what
 
@@ -243,25 +243,25 @@ async def test_two_keys_are_none(keyed: Keyed) -> None:
     check_problem(found, "unauthenticated")
 
 
-@pytest.mark.parametrize("door", [door for door in CLOSED if door.scope is not READ], ids=label)
-async def test_a_lesser_scope_is_refused(keyed: Keyed, door: Door) -> None:
-    lesser = ["read"] if door.scope is WRITE else ["read", "write"]
+@pytest.mark.parametrize("rule", [rule for rule in CLOSED if rule.scope is not READ], ids=label)
+async def test_a_lesser_scope_is_refused(keyed: Keyed, rule: AccessRule) -> None:
+    lesser = ["read"] if rule.scope is WRITE else ["read", "write"]
     for scope in lesser:
         for name in (IN, NOWHERE):
-            check_problem(await keyed.ask(door, name, keyed.keys[scope].headers), "forbidden")
+            check_problem(await keyed.ask(rule, name, keyed.keys[scope].headers), "forbidden")
 
 
-@pytest.mark.parametrize("door", [door for door in CLOSED if is_of_a_session(door)], ids=label)
-async def test_a_session_outside_the_prefix_is_refused_whether_it_exists_or_not(keyed: Keyed, door: Door) -> None:
-    told = [await keyed.ask(door, name, keyed.keys["team"].headers) for name in (OUT, NOWHERE)]
+@pytest.mark.parametrize("rule", [rule for rule in CLOSED if is_of_a_session(rule)], ids=label)
+async def test_a_session_outside_the_prefix_is_refused_whether_it_exists_or_not(keyed: Keyed, rule: AccessRule) -> None:
+    told = [await keyed.ask(rule, name, keyed.keys["team"].headers) for name in (OUT, NOWHERE)]
     documents = [check_problem(found, "forbidden") | {"instance": ""} for found in told]
     assert documents[0] == documents[1]
 
 
-@pytest.mark.parametrize("door", [door for door in CLOSED if not is_of_a_session(door)], ids=label)
-async def test_a_route_of_no_session_tells_of_no_other(keyed: Keyed, door: Door) -> None:
-    found = await keyed.ask(door, IN, keyed.keys["team"].headers)
-    if door.is_whole:
+@pytest.mark.parametrize("rule", [rule for rule in CLOSED if not is_of_a_session(rule)], ids=label)
+async def test_a_route_of_no_session_tells_of_no_other(keyed: Keyed, rule: AccessRule) -> None:
+    found = await keyed.ask(rule, IN, keyed.keys["team"].headers)
+    if rule.is_whole:
         check_problem(found, "forbidden")
     else:
         assert found.status_code == 200
@@ -282,18 +282,18 @@ async def test_one_foreign_session_of_several_refuses_them_all(keyed: Keyed) -> 
     check_problem(compared, "forbidden")
 
 
-@pytest.mark.parametrize("door", CLOSED, ids=label)
-async def test_a_good_key_passes(keyed: Keyed, door: Door) -> None:
+@pytest.mark.parametrize("rule", CLOSED, ids=label)
+async def test_a_good_key_passes(keyed: Keyed, rule: AccessRule) -> None:
     """What the route itself says then is its own: there may be nothing to freeze or to cancel."""
-    assert door.scope is not None
-    headers = keyed.keys[door.scope.word].headers
+    assert rule.scope is not None
+    headers = keyed.keys[rule.scope.word].headers
     name = "team-passing"
     await keyed.api.http.post("/sessions", json={"name": name}, headers=keyed.keys["admin"].headers)
-    found = await keyed.ask(door, name, headers)
-    if door.method == "PUT":  # there is no state in the request
+    found = await keyed.ask(rule, name, headers)
+    if rule.method == "PUT":  # there is no state in the request
         check_problem(found, "unsupported-media-type")
         return
-    if door.path.endswith("/challengers") and door.method == "POST":  # it has learned nothing that one could follow
+    if rule.path.endswith("/challengers") and rule.method == "POST":  # it has learned nothing that one could follow
         check_problem(found, "invalid-request")
         return
     assert found.status_code in (200, 201, 204, 404, 409), found.text
@@ -310,12 +310,12 @@ async def test_a_good_key_passes(keyed: Keyed, door: Door) -> None:
         await keyed.api.http.delete(f"/sessions/{made}", headers=keyed.keys["admin"].headers)
 
 
-@pytest.mark.parametrize("door", [door for door in DOORS if door.scope is None], ids=label)
-async def test_an_open_door_asks_for_nothing(keyed: Keyed, door: Door) -> None:
-    path = door.path.replace("{slug}", "forbidden").replace("{of_version}", "x").replace("{name}", "style.css")
+@pytest.mark.parametrize("rule", [rule for rule in ACCESS_RULES if rule.scope is None], ids=label)
+async def test_an_open_route_asks_for_nothing(keyed: Keyed, rule: AccessRule) -> None:
+    path = rule.path.replace("{slug}", "forbidden").replace("{of_version}", "x").replace("{name}", "style.css")
     form = {"content": "key=x", "headers": {"content-type": "application/x-www-form-urlencoded"}}
-    found = await keyed.api.http.request(door.method, path, **(form if door.path == "/signin" else {}))
-    assert found.status_code in ((200, 303) if door.method == "GET" or door.path == "/signout" else (401,))
+    found = await keyed.api.http.request(rule.method, path, **(form if rule.path == "/signin" else {}))
+    assert found.status_code in ((200, 303) if rule.method == "GET" or rule.path == "/signout" else (401,))
 
 
 async def test_what_has_no_door_is_told_to_those_with_a_key_alone(keyed: Keyed) -> None:
@@ -336,7 +336,7 @@ async def test_what_has_no_door_is_told_to_those_with_a_key_alone(keyed: Keyed) 
 async def test_a_route_that_nobody_has_decided_on_is_closed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     made = await make(url)
-    async with guarded(url) as api:
+    async with serving(url) as api:
         api.app.add_api_route("/new-route", lambda: {"secret": 1}, methods=["GET"])
         check_problem(await api.http.get("/new-route"), "unauthenticated")
         check_problem(await api.http.get("/new-route", headers=made.headers), "not-found")
@@ -360,7 +360,7 @@ async def test_lists_have_the_sessions_of_the_prefix_alone_page_by_page(tmp_path
         "tea",
         "Team-a",
     ]
-    async with guarded(url) as api:
+    async with serving(url) as api:
         for name in names:
             await api.http.post("/sessions", json={"name": name}, headers=admin.headers)
         for prefix in ("team-", "team", "a", "z", "T", "nobody", ""):

@@ -14,8 +14,8 @@ import pytest
 from okl.errors import StoreUnavailable
 from service.keys.key import KeyScope, Rate, cookie_of
 from service.pages.signing import local
-from tests.service.api import Api, check_problem
-from tests.service.keyed import Made, guarded, look_again, make, revoke
+from tests.service.api import Api, check_problem, serving
+from tests.service.keyed import Made, look_again, make, revoke
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ class Board:
 async def board(tmp_path: Path) -> AsyncIterator[Board]:
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     admin = await make(url)
-    async with guarded(url) as api:
+    async with serving(url) as api:
         for name in ("team-a", "other"):
             await api.http.post("/sessions", json={"name": name}, headers=admin.headers)
         yield Board(api, url, admin)
@@ -138,7 +138,7 @@ async def test_writes_with_the_cookie_come_from_our_own_pages_alone(board: Board
 async def test_not_even_a_listed_origin_writes_with_the_cookie(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     admin = await make(url)
-    async with guarded(url, allowed_origins="*") as api:
+    async with serving(url, allowed_origins="*") as api:
         cookie = {"Cookie": f"okl_key={cookie_of(admin.key, time.time())[0]}"}
         origin = {"Origin": "https://listed.example"}
         found = await api.http.post("/sessions", json={"name": "s"}, headers=cookie | origin)

@@ -30,7 +30,7 @@ from service.session.summary import decode_summary, encode_summary, summary_of
 from tests.service.api import Api, serving
 from tests.service.challenged import attach, caught_up
 from tests.service.definitions import GAUSSIAN, POMDR
-from tests.service.keyed import guarded, make
+from tests.service.keyed import make
 
 pytestmark = pytest.mark.anyio
 
@@ -217,7 +217,7 @@ async def test_what_made_the_original_does_not_matter(memory: Api) -> None:
 async def test_a_key_needs_no_right_to_the_original(tmp_path: Path) -> None:
     url, path = f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path / "audit.log"
     own = await make(url, prefix="team-")
-    async with guarded(url, audit_file=str(path)) as api:
+    async with serving(url, audit_file=str(path)) as api:
         api.http.headers.update(own.headers)
         response = await put(api, GOOD, "team-a", If_None_Match="*")
         assert response.status_code == 201, response.text

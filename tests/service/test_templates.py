@@ -20,7 +20,7 @@ from service.templates.expiry import Expiry
 from service.templates.template import Template, decode_template, encode_template
 from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import EXACT, MEAN, define
-from tests.service.keyed import guarded, make
+from tests.service.keyed import make
 from tests.service.worker import Clock
 
 pytestmark = pytest.mark.anyio
@@ -371,7 +371,7 @@ async def test_a_key_for_some_sessions_makes_those_and_sees_no_templates(store_u
     admin, few = await make(store_url), await make(store_url, KeyScope.WRITE, prefix="clicks.a")
     limited = await make(store_url, KeyScope.ADMIN, prefix="clicks.")
     reader = await make(store_url, KeyScope.READ)
-    async with guarded(store_url) as api:
+    async with serving(store_url) as api:
         body = {"prefix": "clicks.", "session": OF_MEAN}
         for headers in (few.headers, limited.headers, reader.headers):
             await api.refused("forbidden", "PUT", "/templates/clicks", body, headers=headers)

@@ -15,7 +15,7 @@ import pytest
 from service.replica import summaries
 from service.session.requests import Report
 from service.watching import past
-from service.watching.watchers import Watchers
+from service.watching.event_streams import EventStreams
 from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, check_problem, serving
 from tests.service.definitions import MEAN, POMDR, define
@@ -300,10 +300,10 @@ async def test_many_predictions_in_one_request(api: Api) -> None:
 
 
 class Stream:
-    """The events of a session, from the watchers themselves: a client in this process sees no answer before its end."""
+    """The events of a session, from the event streams themselves: a client in this process sees no answer before its end."""
 
-    def __init__(self, watchers: Watchers, position: str | None = None) -> None:
-        self.stream = watchers.watch("s", position)
+    def __init__(self, event_streams: EventStreams, position: str | None = None) -> None:
+        self.stream = event_streams.watch("s", position)
 
     async def next(self) -> tuple[str, int]:
         position, listed = await asyncio.wait_for(anext(self.stream), 20)
@@ -312,8 +312,8 @@ class Stream:
 
 async def test_events_tell_what_has_changed_and_no_more(api: Api) -> None:
     await api.create(POMDR, labels=LABELS)
-    watchers = api.worker.watchers
-    stream = Stream(watchers)
+    event_streams = api.worker.event_streams
+    stream = Stream(event_streams)
     position, t = await stream.next()
     assert t == 0
     await play((api,), 3)
@@ -323,26 +323,26 @@ async def test_events_tell_what_has_changed_and_no_more(api: Api) -> None:
         seen.append(t)
     assert seen == sorted(set(seen))
     # Who knows this position is told the next.
-    again = Stream(watchers, position)
+    again = Stream(event_streams, position)
     waits = asyncio.create_task(again.next())
     await asyncio.sleep(0.05)
     assert not waits.done()
     await api.predict(row(9)[0])
     assert (await waits)[1] == 3
-    assert watchers.count == 2
+    assert event_streams.count == 2
     await stream.stream.aclose()
-    assert watchers.count == 1
+    assert event_streams.count == 1
     await api.call("DELETE", "/sessions/s", status=204)
     with pytest.raises(StopAsyncIteration):
         await again.next()
-    assert watchers.count == 0
+    assert event_streams.count == 0
 
 
 async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
     await api.create()
-    stream = Stream(api.worker.watchers)
+    stream = Stream(api.worker.event_streams)
     await stream.next()
-    api.worker.watchers.close()
+    api.worker.event_streams.close()
     with pytest.raises(StopAsyncIteration):
         await stream.next()
     await api.refused("overloaded", "GET", "/sessions/s/events")
@@ -357,7 +357,7 @@ async def test_a_list_tells_what_a_session_came_to(api: Api, monkeypatch: pytest
     await api.create(POMDR, labels=LABELS)
     await play((api,), 10)
     # By then the last round is learned, which may be later than its answer.
-    live = await api.worker.watching.line("s")
+    live = await api.worker.past.line("s")
     await api.worker.summaries.close()
     page = await api.worker.sessions.list(None, 10)
     [listed] = page.sessions

@@ -18,15 +18,15 @@ from .routes import BODY, MOVES, STORE
 from .schemas import ChallengerBody
 from .values import OwnName
 
-challenging = APIRouter(tags=["challengers"])
-challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
+router = APIRouter(tags=["challengers"])
+bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 
 ChallengerPath = Annotated[OwnName, Path(description="Name of the challenger.")]
 
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 
 
-@challenging_bodies.post(
+@bodies.post(
     "/sessions/{session}/challengers",
     response_model=ChallengerAnswer,
     status_code=201,
@@ -47,10 +47,10 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
     """Attach a session with another learner, which gets the same rounds, in the same order, with the same delays of the
     truths. It answers no requests."""
     found = await challengers.attach(session, body.name, body.learner, body.begin)
-    return reply(wire.contender(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
+    return reply(wire.challenger(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
 
 
-@challenging.get(
+@router.get(
     "/sessions/{session}/challengers",
     response_model=ChallengerList,
     responses=responses(errors.InvalidInput, *_SESSION),
@@ -58,10 +58,10 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
 )
 async def list_challengers(session: SessionPath, challengers: ChallengersDep) -> Response:
     """Sorted by name, each with how it compares to the session."""
-    return reply({"challengers": [wire.contender(session, one) for one in await challengers.list(session)]})
+    return reply({"challengers": [wire.challenger(session, one) for one in await challengers.list(session)]})
 
 
-@challenging.get(
+@router.get(
     "/sessions/{session}/challengers/{challenger}",
     response_model=ChallengerAnswer,
     responses=responses(errors.InvalidInput, *_SESSION),
@@ -69,10 +69,10 @@ async def list_challengers(session: SessionPath, challengers: ChallengersDep) ->
 )
 async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
     """Its progress, and how it compares to the session."""
-    return reply(wire.contender(session, await challengers.inspect(session, challenger)))
+    return reply(wire.challenger(session, await challengers.inspect(session, challenger)))
 
 
-@challenging.delete(
+@router.delete(
     "/sessions/{session}/challengers/{challenger}",
     status_code=204,
     responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionMoving, *STORE),
@@ -84,7 +84,7 @@ async def detach(session: SessionPath, challenger: ChallengerPath, challengers: 
     return Response(status_code=204)
 
 
-@challenging.post(
+@router.post(
     "/sessions/{session}/challengers/{challenger}/promote",
     response_model=SessionDetail,
     responses=responses(

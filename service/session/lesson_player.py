@@ -17,14 +17,14 @@ from okl_core.records.fields import Fields
 from okl_core.records.record import Raw
 
 from ..store.base import Tip
-from .codec import WaitingEntry, encode_followed, encode_round
-from .following import Note
+from .codec import WaitingEntry, encode_round, with_note
 from .in_order import read_in_order
 from .late import play_waiting
 from .limits import SessionLimits
 from .moment import Moment
+from .pairing import Note
 from .played import Pending
-from .requests import Follow, Followed, Lesson, Question, part_id
+from .requests import Excerpt, ExcerptPlayed, Lesson, Question, part_id
 from .session import Session
 from .task import check_weights
 
@@ -41,8 +41,8 @@ class _Learned(NamedTuple):
 
 
 @final
-class Follower:
-    """Plays one `Follow` on a session, which changes at once: `has_learned` from its first round that is not refused.
+class LessonPlayer:
+    """Plays one `Excerpt` on a session, which changes at once: `has_learned` from its first round that is not refused.
 
     `found` returns the prediction that waits under an id.
     """
@@ -50,21 +50,21 @@ class Follower:
     def __init__(
         self,
         session: Session,
-        part: Follow,
+        excerpt: Excerpt,
         moment: Moment,
         limits: SessionLimits,
         append: Append,
         found: Callable[[str], WaitingEntry | None],
     ) -> None:
         self._session = session
-        self._learner = part.learner
-        self._steps = part.steps
-        following = session.following
+        self._learner = excerpt.learner
+        self._steps = excerpt.steps
+        pairing = session.pairing
         # Rounds skipped across a change of the champion's learner count for neither comparison.
-        is_another = following is not None and following.learner not in (None, part.learner)
-        self._skipped = 0 if is_another else part.skipped
-        self._tip = part.start
-        self._is_careful = part.is_careful
+        is_another = pairing is not None and pairing.learner not in (None, excerpt.learner)
+        self._skipped = 0 if is_another else excerpt.skipped
+        self._tip = excerpt.start
+        self._is_careful = excerpt.is_careful
         self._moment = moment
         self._limits = limits
         self._append = append
@@ -73,7 +73,7 @@ class Follower:
         self._refused: str | None = None
         self.has_learned = False
 
-    def play(self, hold: Callable[[Question], object]) -> Followed:
+    def play(self, hold: Callable[[Question], object]) -> ExcerptPlayed:
         """Play all steps; `hold` forecasts an input whose truth comes later. Raises ServiceError, OklError."""
         for step in self._steps:
             if isinstance(step, Lesson):
@@ -85,8 +85,8 @@ class Follower:
                 # A refused input is refused again, and reported, when its truth comes.
                 if not self._is_careful:
                     raise
-        assert self._session.following is not None
-        return Followed(self._session.following.tip or self._tip, self._rounds, refused=self._refused)
+        assert self._session.pairing is not None
+        return ExcerptPlayed(self._session.pairing.tip or self._tip, self._rounds, refused=self._refused)
 
     def _learn(self, lesson: Lesson) -> None:
         moment = self._moment._replace(at=lesson.at, waited_s=lesson.waited_s)
@@ -111,8 +111,8 @@ class Follower:
             self._skipped = 0
         if latest is not None:
             # The last entry also counts the rounds refused after it: the whole lesson is past once one of its rounds is.
-            assert self._session.following is not None
-            self._session.following.skipped += self._skipped
+            assert self._session.pairing is not None
+            self._session.pairing.skipped += self._skipped
             self._add(lesson.tip, latest._replace(skipped=latest.skipped + self._skipped), lesson.id)
             self._skipped = 0
 
@@ -152,8 +152,8 @@ class Follower:
     def _take(self, lesson: Lesson, errors: Sequence[float]) -> None:
         """Take the note of the rounds that are learned next."""
         self.has_learned = True
-        assert self._session.following is not None
-        self._session.following.take(Note(self._learner, lesson.tip, self._skipped, errors))
+        assert self._session.pairing is not None
+        self._session.pairing.take(Note(self._learner, lesson.tip, self._skipped, errors))
 
     def _read(self, raw: Raw, fields: Fields | None = None) -> Raw:
         self._limits.check_input(self._session, self._session.check_input(raw, fields))
@@ -162,10 +162,10 @@ class Follower:
     def _add(self, tip: Tip, learned: _Learned, id: str) -> None:
         """Append an entry with its note."""
         note = Note(self._learner, tip, learned.skipped, learned.errors)
-        self._append(len(learned.errors), id, encode_followed(note.encode(), learned.blob))
+        self._append(len(learned.errors), id, with_note(note.encode(), learned.blob))
         self._rounds += len(learned.errors)
 
 
-def _part_of(lesson: Lesson, place: int) -> str:
+def _part_of(lesson: Lesson, index: int) -> str:
     """The id of an entry before the lesson's last one. Those of the lesson's own id may be the champion's other entries."""
-    return part_id(lesson.tip.digest.hex(), place)
+    return part_id(lesson.tip.digest.hex(), index)

@@ -26,8 +26,8 @@ from .routes import BODY, CREATED, MOVES, STORE, with_headers
 from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionSettings
 from .values import OwnName
 
-moving = APIRouter(tags=["moving"])
-moving_bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
+router = APIRouter(tags=["moving"])
+bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
 
 STATE = "application/octet-stream"
 CHUNK_BYTES = 1 << 20
@@ -42,7 +42,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="`
 CheckpointPath = Annotated[OwnName, Path(description="Name of the checkpoint.")]
 
 
-@moving.get(
+@router.get(
     "/sessions/{session}/snapshot",
     response_class=Response,
     responses=_DOWNLOAD | responses(errors.InvalidInput, *_SESSION),
@@ -72,7 +72,7 @@ async def _state_of(request: Request) -> bytes:
     return await request.body()
 
 
-@moving.put(
+@router.put(
     "/sessions/{session}/snapshot",
     response_model=SessionDetail,
     responses={201: CREATED[201] | {"model": SessionDetail}}
@@ -129,7 +129,7 @@ def _check(definition: Definition) -> None:
         raise InvalidSnapshot("This service does not accept the snapshot's definition.")
 
 
-@moving_bodies.post(
+@bodies.post(
     "/sessions/{session}/clone",
     response_model=SessionDetail,
     status_code=201,
@@ -142,7 +142,7 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
 
 
-@moving_bodies.post(
+@bodies.post(
     "/sessions/{session}/checkpoints",
     response_model=CheckpointAnswer,
     status_code=201,
@@ -154,7 +154,7 @@ async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: St
     return reply(wire.checkpoint(await states.keep(session, body.name)), 201)
 
 
-@moving.get(
+@router.get(
     "/sessions/{session}/checkpoints",
     response_model=CheckpointList,
     responses=responses(errors.InvalidInput, errors.SessionNotFound, *STORE),
@@ -165,7 +165,7 @@ async def list_checkpoints(session: SessionPath, states: StatesDep) -> Response:
     return reply({"checkpoints": [wire.checkpoint(one) for one in await states.kept(session)]})
 
 
-@moving.delete(
+@router.delete(
     "/sessions/{session}/checkpoints/{checkpoint}",
     status_code=204,
     responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.CheckpointNotFound, *MOVES, *STORE),
@@ -177,7 +177,7 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
     return Response(status_code=204)
 
 
-@moving_bodies.post(
+@bodies.post(
     "/sessions/{session}/rollback",
     response_model=SessionDetail,
     responses=_TAGGED
@@ -199,7 +199,7 @@ async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep,
     return reply(wire.session(found), 200, wire.headers(found))
 
 
-@moving_bodies.post(
+@bodies.post(
     "/sessions/{session}/rename",
     response_model=SessionDetail,
     responses=with_headers(200, "Location", "ETag")

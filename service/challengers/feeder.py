@@ -1,4 +1,4 @@
-"""How a challenger catches up with its champion: it plays the part of the champion's journal that it has not seen.
+"""How a challenger is fed: it plays the excerpt of its champion's journal that it has not seen.
 
 Any worker may do this at any time, and several at once. A challenger's progress is part of its state, so the commit of a
 worker that was overtaken is refused like any other, and nothing is learned twice.
@@ -24,23 +24,24 @@ from okl.errors import (
 
 from ..chance import BY_CHANCE
 from ..rounds import Rounds
-from ..session.codec import decode_waiting, split_followed
-from ..session.following import Note, challenger_name
-from ..session.requests import Follow, Followed
+from ..session.codec import decode_waiting, split_note
+from ..session.names import challenger_name
+from ..session.pairing import Note
+from ..session.requests import Excerpt, ExcerptPlayed
 from ..session.session import Session
 from ..session.turn import Position
 from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip, present
 from ..store.store_checks import cursor_after
 from ..telemetry.counts import Counts
-from .champion import Champion, Unsettled, steps_of
+from .champion import ChampionView, Unsettled, steps_of
 
 log = logging.getLogger("okl.challengers")
 
 ROUNDS_AT_ONCE: Final = 256
 """The most rounds in one commit, unless a single entry has more."""
 
-MOST_PLACES: Final = 10_000
-"""The most challengers whose places in their champions' journals and waiting predictions are kept."""
+MOST_KEPT: Final = 10_000
+"""The most challengers whose progress, and cursor in their champion's waiting predictions, is kept."""
 MOST_PAGES: Final = 200
 """Enough pages for more predictions than may wait in a session by default."""
 MOST_NOTES: Final = 10_000
@@ -52,7 +53,7 @@ TRIES: Final = 10
 STALE_S: Final = 0.01
 
 
-class Pursued(NamedTuple):
+class FeedResult(NamedTuple):
     """The champion's rounds up to `seen` were read, and `rounds` learned now; `refused`: why the last refused one was."""
 
     seen: Tip
@@ -74,65 +75,58 @@ class Progress(NamedTuple):
     refused: str | None = None
 
 
-class _Found(NamedTuple):
-    """Waiting predictions of a champion, the oldest first, and the cursor of the list after them."""
-
-    found: Sequence[Unsettled]
-    place: str | None
-
-
 @final
-class Pursuit:
-    """Lets challengers follow their champions. Raises ServiceError only."""
+class Feeder:
+    """Feeds challengers what their champions have committed. Raises ServiceError only."""
 
     def __init__(self, store: Store, rounds: Rounds, counts: Counts) -> None:
         self._store = store
         self._rounds = rounds
         self._counts = counts
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._places: OrderedDict[str, str] = OrderedDict()
+        self._cursors: OrderedDict[str, str] = OrderedDict()
         """The cursor up to which this worker has read the champion's waiting predictions, by challenger."""
-        self._past: OrderedDict[str, Progress] = OrderedDict()
+        self._progress: OrderedDict[str, Progress] = OrderedDict()
         """How far this worker has taken each challenger."""
 
-    async def follow(self, champion: str, name: str) -> Pursued | None:
+    async def feed(self, champion: str, name: str) -> FeedResult | None:
         """Bring the challenger to its champion's present round; None if other workers were always first.
 
         Raises SessionNotFound.
         """
         own = challenger_name(champion, name)
         lock = self._locks.setdefault(own, asyncio.Lock())
-        # Two pursuits in one worker would only conflict.
+        # Two at once in one worker would only conflict.
         async with lock:
-            return await self._catch_up(champion, own)
+            return await self._feed(champion, own)
 
-    async def _catch_up(self, champion: str, own: str) -> Pursued | None:
+    async def _feed(self, champion: str, own: str) -> FeedResult | None:
         for _ in range(TRIES):
-            before = await self._rounds.with_session(champion, Champion.of)
+            before = await self._rounds.with_session(champion, ChampionView.of)
             progress = await self._rounds.with_session(own, self.progress_of)
             reading, progress = await self._read(champion, own, progress)
-            asked = _Found((), None)
+            unsettled, cursor = list[Unsettled](), None
             if before.has_waiting:
-                asked = await self._asked(own, champion, before.position, reading)
-            now = await self._rounds.with_session(champion, Champion.of)
+                unsettled, cursor = await self._unsettled(own, champion, before.position, reading)
+            now = await self._rounds.with_session(champion, ChampionView.of)
             if not before.reads_as(now):
                 # The champion was replaced meanwhile, or has had its first round.
                 continue
-            pursued = await self._play(own, progress, reading, asked.found, now)
-            if pursued is not None:
-                if asked.place is not None:
-                    _keep(self._places, own, asked.place)
-                return pursued
-            # Another worker follows too: back off with jitter.
+            fed = await self._play(own, progress, reading, unsettled, now)
+            if fed is not None:
+                if cursor is not None:
+                    _keep(self._cursors, own, cursor)
+                return fed
+            # Another worker feeds it too: back off with jitter.
             await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
         return None
 
     def progress_of(self, session: Session, _head: Head, position: Position) -> Progress:
         """Return a challenger's progress, as far as this worker knows."""
-        start = None if session.following is None else session.following.tip
-        past = self._past.get(session.definition.name)
-        if past is not None and (past.identity, past.start) == (position.identity, start):
-            return past
+        start = None if session.pairing is None else session.pairing.tip
+        known = self._progress.get(session.definition.name)
+        if known is not None and (known.identity, known.start) == (position.identity, start):
+            return known
         return Progress(position.identity, start, start)
 
     async def _read(self, champion: str, own: str, progress: Progress) -> tuple[Reading, Progress]:
@@ -156,31 +150,31 @@ class Pursuit:
         trimmed = 0 if progress.tip is None else max(0, reading.start.round - progress.tip.round)
         return reading, progress._replace(tip=reading.start, skipped=progress.skipped + trimmed)
 
-    async def finish(self, champion: str, own: str, now: Champion) -> Pursued | None:
-        """Play the rest, up to the champion's present round; None if another worker followed meanwhile.
+    async def finish(self, champion: str, own: str, view: ChampionView) -> FeedResult | None:
+        """Play the rest, up to the champion's present round; None if another worker fed it meanwhile.
 
         The champion's requests to this worker wait meanwhile, those to other workers do not.
         """
         progress = await self._rounds.with_session(own, self.progress_of)
         reading, progress = await self._read(champion, own, progress)
         # Skip waiting predictions: after a promotion they keep the champion's forecasts anyway.
-        return await self._play(own, progress, reading, (), now)
+        return await self._play(own, progress, reading, (), view)
 
     async def _play(
-        self, own: str, progress: Progress, reading: Reading, asked: Sequence[Unsettled], champion: Champion
-    ) -> Pursued | None:
-        """Play a reading on the challenger; None if another worker followed meanwhile."""
-        if champion.task is None:
-            return Pursued(reading.head.tip, 0, None)
+        self, own: str, progress: Progress, reading: Reading, unsettled: Sequence[Unsettled], view: ChampionView
+    ) -> FeedResult | None:
+        """Play a reading on the challenger; None if another worker fed it meanwhile."""
+        if view.task is None:
+            return FeedResult(reading.head.tip, 0, None)
         # After a roll back, the tip from before it says nothing of how far the challenger is behind.
-        _keep(self._past, own, progress)
+        _keep(self._progress, own, progress)
         rounds, skipped, refused = 0, progress.skipped, progress.refused
         start, first = progress.start or reading.start, reading.start
         for entries, is_last in _in_parts(reading.entries):
-            steps = list(steps_of(first, entries, asked if is_last else _made_until(asked, entries), champion.task))
+            steps = list(steps_of(first, entries, unsettled if is_last else _made_until(unsettled, entries), view.task))
             if not steps:
                 break
-            answer = await self._follow(own, Follow(start, champion.learner, steps, skipped))
+            answer = await self._play_excerpt(own, Excerpt(start, view.learner, steps, skipped))
             if answer.is_stale:
                 return None
             rounds += answer.rounds
@@ -190,30 +184,32 @@ class Pursuit:
                 # Rounds refused after the last learned one are past, but not yet noted as skipped in any entry.
                 skipped = first.round - answer.tip.round if answer.rounds else skipped + sum(e.count for e in entries)
                 start = answer.tip
-                past = Progress(progress.identity, start, first, skipped, refused if skipped else None)
-                _keep(self._past, own, past)
+                reached = Progress(progress.identity, start, first, skipped, refused if skipped else None)
+                _keep(self._progress, own, reached)
         self._counts.followed += rounds
-        return Pursued(reading.head.tip, rounds, refused)
+        return FeedResult(reading.head.tip, rounds, refused)
 
-    async def _follow(self, own: str, part: Follow) -> Followed:
-        """Follow all steps at once; if a round is refused, follow again without the refused ones."""
+    async def _play_excerpt(self, own: str, excerpt: Excerpt) -> ExcerptPlayed:
+        """Play all steps at once; if a round is refused, play them again without the refused ones."""
         try:
-            return await self._rounds.follow(own, part)
+            return await self._rounds.play_excerpt(own, excerpt)
         except (InvalidInput, InvalidConfig, NumericalFailure, SessionFull) as error:
             log.info("challenger refuses a round", extra={"session": own, "detail": error.detail})
             let_go(error)
-        return await self._rounds.follow(own, replace(part, is_careful=True))
+        return await self._rounds.play_excerpt(own, replace(excerpt, is_careful=True))
 
-    async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Found:
-        """Return the waiting predictions that this worker has not read yet, up to the end of the reading.
+    async def _unsettled(
+        self, own: str, champion: str, position: Position, reading: Reading
+    ) -> tuple[list[Unsettled], str | None]:
+        """Return waiting predictions that are new to this worker, up to the end of the reading, and the cursor after them.
 
         The list is in the order of expiry, which is the order of creation if all wait equally long.
         """
         found: list[Unsettled] = []
-        place = self._places.get(own)
+        cursor = self._cursors.get(own)
         end, latest, is_over = reading.head.tip.round, None, False
         for _ in range(MOST_PAGES):
-            page = await self._store.waiting(champion, place, PAGE_ITEMS)
+            page = await self._store.waiting(champion, cursor, PAGE_ITEMS)
             if isinstance(page, Gone):
                 break
             for one in page.items:
@@ -225,19 +221,19 @@ class Pursuit:
                 is_over = latest is not None and end < entry.t <= latest
                 if is_over:
                     break
-                place = cursor_after(one.expires_at, one.id)
+                cursor = cursor_after(one.expires_at, one.id)
                 if entry.t >= reading.start.round:
                     found.append(Unsettled(one.id, entry))
             if is_over or page.cursor is None:
                 break
-        return _Found(found, place)
+        return found, cursor
 
 
 def _keep(kept: OrderedDict[str, T], own: str, value: T) -> None:
     """Keep the value as the latest of the most that are kept."""
     kept[own] = value
     kept.move_to_end(own)
-    while len(kept) > MOST_PLACES:
+    while len(kept) > MOST_KEPT:
         kept.popitem(last=False)
 
 
@@ -245,7 +241,7 @@ def _after_common(reading: Reading, own: Sequence[Entry] | Gone) -> Reading:
     """The part of the champion's reading after the latest tip that an entry of the challenger notes."""
     noted: set[Tip] = set()
     for entry in () if isinstance(own, Gone) else own:
-        note, _ = split_followed(entry.blob)
+        note, _ = split_note(entry.blob)
         if note is not None:
             noted.add(Note.decode(note).tip)
     start, rest = reading.start, reading.entries
@@ -268,7 +264,7 @@ def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:
     return [(part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
 
-def _made_until(asked: Sequence[Unsettled], entries: Sequence[Entry]) -> list[Unsettled]:
+def _made_until(unsettled: Sequence[Unsettled], entries: Sequence[Entry]) -> list[Unsettled]:
     """The predictions made before the end of these entries; later ones belong to the next part."""
     end = entries[-1].tip.round
-    return [one for one in asked if one.entry.t < end]
+    return [one for one in unsettled if one.entry.t < end]

@@ -1,4 +1,4 @@
-"""Several workers follow one champion: each round once, whoever dies; and a promotion under a stream loses nothing."""
+"""Several workers feed one challenger: each round once, whoever dies; and a promotion under a stream loses nothing."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def replayed(store: Store, name: str) -> Session:
         return await session_of(fresh, name)
 
 
-async def test_two_workers_follow_each_round_once(store_url: str) -> None:
+async def test_two_workers_feed_each_round_once(store_url: str) -> None:
     """Both serve the champion, both know of the challenger, and predictions wait at each while the other learns."""
     n = 120
     async with two(store_url) as (one, other):
         await one.create(RIDGE, y_range=[-1, 1])
         await attach(one, GRADIENT)
         for api in (one, other):
-            await api.worker.followers.sweep()
+            await api.worker.roster.sweep()
 
         async def client(api: Api, rows: range) -> None:
             for row in rows:
@@ -67,7 +67,7 @@ async def test_two_workers_follow_each_round_once(store_url: str) -> None:
         seen, own = await session_of(one, "s~c"), await session_of(other, "s~c")
         again = await replayed(one.store, "s~c")
         for session in (own, again):
-            assert session.following == seen.following
+            assert session.pairing == seen.pairing
             for name, array in state_of(session).items():
                 np.testing.assert_allclose(array, state_of(seen)[name], rtol=1e-9, atol=1e-12)
         # In the order of the champion's journal.
@@ -88,7 +88,7 @@ async def inputs_of(store: Store, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_a_worker_that_dies_while_it_follows(watched: Watched, is_late: bool) -> None:
+async def test_a_worker_that_dies_while_it_feeds(watched: Watched, is_late: bool) -> None:
     """Before its commit reached the store, or after."""
     async with serving_on(watched.as_store) as api:
         await api.create(**CHAMPION)
@@ -106,14 +106,14 @@ async def test_a_worker_that_dies_while_it_follows(watched: Watched, is_late: bo
 
         watched.before, watched.after = (None, die) if is_late else (die, None)
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(api.worker.pursuit.follow("s", "c"))
+            await asyncio.create_task(api.worker.feeder.feed("s", "c"))
         assert commits == 1
         watched.work()
     async with serving_on(watched.as_store) as other:
         for row in range(20, 30):
             await other.update(named(row), x=X[row].tolist())
-        pursued = await other.worker.pursuit.follow("s", "c")
-        assert pursued.rounds == (10 if is_late else 30)
+        fed = await other.worker.feeder.feed("s", "c")
+        assert fed.rounds == (10 if is_late else 30)
         told = await other.call("GET", "/sessions/s/challengers/c")
         assert (told["t"], told["behind"], told["missed"], told["skipped"]) == (30, 0, 0, 0)
         assert told["comparison"]["rounds"] == 30
@@ -124,7 +124,7 @@ async def test_a_worker_finds_what_another_attached_before_it_trims_the_journal(
         await one.create(**CHAMPION)
         await other.inspect()
         await attach(one)
-        await one.worker.followers.close()
+        await one.worker.roster.close()
         for row in range(600):
             await other.update(named(row), x=X[row].tolist())
         assert (await caught_up(other))["skipped"] == 0
@@ -143,7 +143,7 @@ async def test_a_snapshot_every_few_rounds_finds_what_another_worker_attached(st
         await one.create(**CHAMPION, snapshot_every=20)
         await other.inspect()
         await attach(one)
-        await one.worker.followers.close()
+        await one.worker.roster.close()
         for row in range(300):
             await other.update(named(row), x=X[row].tolist())
             await asyncio.sleep(0.002)
@@ -152,7 +152,7 @@ async def test_a_snapshot_every_few_rounds_finds_what_another_worker_attached(st
 
 async def test_a_challenger_that_is_slow_does_not_delay_those_of_other_sessions(watched: Watched) -> None:
     async with serving_on(watched.as_store) as api:
-        api.worker.followers.start(api.worker.pursuit)
+        api.worker.roster.start(api.worker.feeder)
         go_on = asyncio.Event()
 
         async def before(call: Any) -> None:
@@ -174,17 +174,17 @@ async def test_a_challenger_that_is_too_far_behind_says_what_it_skipped(store_ur
     async with serving(store_url, retain_entries=5) as api:
         await api.create(**CHAMPION)
         await attach(api)
-        await api.worker.followers.close()
+        await api.worker.roster.close()
         for row in range(10):
             await api.update(named(row), x=X[row].tolist())
         position, blob = await api.worker.rounds.with_session("s", packed)
         assert await api.store.snapshot("s", position.tip, blob)
         for row in range(10, 14):
             await api.update(named(row), x=X[row].tolist())
-        pursued = await api.worker.pursuit.follow("s", "c")
+        fed = await api.worker.feeder.feed("s", "c")
         told = await api.call("GET", "/sessions/s/challengers/c")
         # Its place was not in the tail any more: from the oldest round that is kept on.
-        assert (pursued.rounds, told["t"], told["skipped"], told["behind"]) == (9, 9, 5, 0)
+        assert (fed.rounds, told["t"], told["skipped"], told["behind"]) == (9, 9, 5, 0)
 
 
 def packed(session: Session, _: Any, position: Position) -> tuple[Position, bytes]:
@@ -199,7 +199,7 @@ async def test_a_promotion_under_a_stream_loses_nothing(store_url: str) -> None:
         await one.create(**CHAMPION)
         await attach(one)
         for api in (one, other):
-            await api.worker.followers.sweep()
+            await api.worker.roster.sweep()
         issued = [await (one, other)[row % 2].predict(X[row].tolist(), id=f"r{row}") for row in range(early)]
 
         async def client(api: Api, rows: range) -> None:

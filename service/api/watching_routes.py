@@ -13,31 +13,31 @@ from starlette.responses import Response
 from okl import errors
 
 from ..keys import caller
-from ..watching.watchers import Watchers
+from ..watching.event_streams import EventStreams
 from . import watching_wire
 from .body import BodyRoute, reply
-from .dependencies import RoundsDep, SessionPath, WatchersDep, WatchingDep
+from .dependencies import EventStreamsDep, PastDep, RoundsDep, SessionPath
 from .problems import responses
 from .round_schemas import PredictManyBody
 from .routes import MOVES, PREDICT, STORE
 from .values import Id
 from .watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
 
-watching = APIRouter(tags=["watching"])
-many = APIRouter(route_class=BodyRoute, tags=["rounds"])
+router = APIRouter(tags=["watching"])
+bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 
 _LOOK = (errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 _CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
-async def _there_and_room(session: SessionPath, watching: WatchingDep, watchers: WatchersDep) -> Watchers:
+async def _there_and_room(session: SessionPath, past: PastDep, event_streams: EventStreamsDep) -> EventStreams:
     """Check that the session exists and a stream is free, before the response begins."""
-    watchers.check_room()
-    await watching.head(session)
-    return watchers
+    event_streams.check_room()
+    await past.head(session)
+    return event_streams
 
 
-@watching.get(
+@router.get(
     "/sessions/{session}/history",
     response_model=HistoryAnswer,
     responses=_CSV | responses(*_LOOK),
@@ -45,17 +45,17 @@ async def _there_and_room(session: SessionPath, watching: WatchingDep, watchers:
 )
 async def history(
     session: SessionPath,
-    watching: WatchingDep,
+    past: PastDep,
     format: Annotated[Literal["json", "csv"], Query(description="csv: only the points, one per line.")] = "json",
 ) -> Response:
     """At most 513 points, finer near the end; the same from every worker, and after every restart."""
-    found = await watching.history(session)
+    found = await past.history(session)
     if format == "csv":
         return Response(watching_wire.history_csv(found), media_type="text/csv; charset=utf-8")
     return reply(watching_wire.history(session, found))
 
 
-@watching.get(
+@router.get(
     "/sessions/{session}/rounds",
     response_model=PastRounds,
     responses=responses(*_LOOK),
@@ -63,14 +63,14 @@ async def history(
 )
 async def last_rounds(
     session: SessionPath,
-    watching: WatchingDep,
+    past: PastDep,
     last: Annotated[int, Query(ge=1, le=1000, description="Number of rounds.")] = 50,
 ) -> Response:
     """Inputs, truths and predictions, as far back as the journal is kept."""
-    return reply(watching_wire.past_rounds(session, await watching.last(session, last)))
+    return reply(watching_wire.past_rounds(session, await past.last(session, last)))
 
 
-@watching.get(
+@router.get(
     "/sessions/{session}/predictions",
     response_model=WaitingAnswer,
     responses=responses(*_LOOK),
@@ -78,15 +78,15 @@ async def last_rounds(
 )
 async def waiting(
     session: SessionPath,
-    watching: WatchingDep,
+    past: PastDep,
     cursor: Annotated[str | None, Query(max_length=300, description="`next` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Predictions per page.")] = 100,
 ) -> Response:
     """Sorted by expiry, the earliest first, with a histogram of how long all of them have waited."""
-    return reply(watching_wire.waiting(session, await watching.waiting(session, cursor, limit)))
+    return reply(watching_wire.waiting(session, await past.waiting(session, cursor, limit)))
 
 
-@watching.delete(
+@router.delete(
     "/sessions/{session}/predictions/{id:path}",
     status_code=204,
     responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PredictionNotFound, *MOVES, *STORE),
@@ -95,14 +95,14 @@ async def waiting(
 async def cancel(
     session: SessionPath,
     id: Annotated[Id, Path(description="Id of the prediction.")],
-    watching: WatchingDep,
+    past: PastDep,
 ) -> Response:
     """Declare that its truth will never come: the prediction expires now."""
-    await watching.cancel(session, id)
+    await past.cancel(session, id)
     return Response(status_code=204)
 
 
-@many.post(
+@bodies.post(
     "/sessions/{session}/predictions",
     response_model=ManyPredictions,
     responses=responses(*PREDICT),
@@ -116,7 +116,7 @@ async def predict_many(body: PredictManyBody, session: SessionPath, rounds: Roun
     return reply(watching_wire.many_predictions(session, predictions, request.scope))
 
 
-@watching.get(
+@router.get(
     "/sessions/{session}/events",
     response_class=EventSourceResponse,
     responses=responses(*_LOOK),
@@ -124,10 +124,10 @@ async def predict_many(body: PredictManyBody, session: SessionPath, rounds: Roun
 )
 async def events(
     session: SessionPath,
-    watchers: Annotated[Watchers, Depends(_there_and_room)],
+    event_streams: Annotated[EventStreams, Depends(_there_and_room)],
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=128)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events named `session`: a summary of the session, about once a second and only when it has changed.
     A client that reconnects with `Last-Event-ID` gets no event twice. The stream ends when the session is deleted."""
-    async for position, listed in watchers.watch(session, last):
+    async for position, listed in event_streams.watch(session, last):
         yield ServerSentEvent(data=watching_wire.line(listed, time.time()), event="session", id=position)

@@ -1,4 +1,4 @@
-"""What the guards bound: the size of a head and a body, the time that a body takes, and how many there are."""
+"""What the request checks bound: the size of a head and a body, the time that a body takes, and how many there are."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 
 from service.api.body import BodyRoute, reply
-from service.api.guards import MAX_HEADER_BYTES, MAX_URI_BYTES
+from service.api.request_checks import MAX_HEADER_BYTES, MAX_URI_BYTES
 from service.settings import Settings
-from tests.service.guarded_app import (
+from tests.service.checked_app import (
     KIB,
     Question,
     Wire,

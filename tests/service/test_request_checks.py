@@ -12,7 +12,7 @@ from service.api.problems import PROBLEM_JSON
 from service.app import create_app
 from service.settings import Settings
 from tests.service.api import serving
-from tests.service.guarded_app import (
+from tests.service.checked_app import (
     PLAIN,
     ask,
     problem_of,
@@ -131,7 +131,7 @@ async def test_a_listed_page_may_send_json_and_read_the_answer() -> None:
     )
 
 
-async def test_a_listed_page_may_read_what_the_guards_answer() -> None:
+async def test_a_listed_page_may_read_what_the_checks_answer() -> None:
     headers = {"origin": "https://pages.example", "content-type": "application/json"}
     has_begun = asyncio.Event()
 

@@ -19,13 +19,13 @@ from .routes import BODY, STORE
 from .schemas import TemplateBody
 from .values import OwnName
 
-templating = APIRouter(tags=["templates"])
-templating_bodies = APIRouter(route_class=BodyRoute, tags=["templates"])
+router = APIRouter(tags=["templates"])
+bodies = APIRouter(route_class=BodyRoute, tags=["templates"])
 
 TemplatePath = Annotated[OwnName, Path(description="Name of the template.")]
 
 
-@templating_bodies.put(
+@bodies.put(
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.LimitReached),
@@ -41,13 +41,13 @@ async def put_template(body: TemplateBody, template: TemplatePath, templates: Te
     return reply(wire.template(new))
 
 
-@templating.get("/templates", response_model=TemplateList, responses=responses(*STORE), summary="List the templates")
+@router.get("/templates", response_model=TemplateList, responses=responses(*STORE), summary="List the templates")
 async def list_templates(templates: TemplatesDep) -> Response:
     """Sorted by name."""
     return reply({"templates": [wire.template(one) for one in await templates.all()]})
 
 
-@templating.get(
+@router.get(
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(errors.InvalidInput, errors.TemplateNotFound, *STORE),
@@ -58,7 +58,7 @@ async def inspect_template(template: TemplatePath, templates: TemplatesDep) -> R
     return reply(wire.template(await templates.find(template)))
 
 
-@templating.delete(
+@router.delete(
     "/templates/{template}",
     status_code=204,
     responses=responses(errors.InvalidInput, errors.TemplateNotFound, *STORE),

@@ -1,6 +1,6 @@
-"""Authentication and authorization: pure ASGI, behind the guards and in front of every route, HTTP and websockets alike.
+"""Authentication and authorization: pure ASGI, behind the request checks, for every route and every websocket.
 
-If keys are required, a request must present one in `Authorization: Bearer okl_...`, or, from a browser, in a cookie; `doors`
+If keys are required, a request must present one in `Authorization: Bearer okl_...`, or, from a browser, in a cookie; `access`
 defines the scope that each route needs. If keys are not required, every request passes.
 """
 
@@ -30,10 +30,10 @@ from ..keys.audit import Audit, facts_of
 from ..keys.caller import Caller, current
 from ..keys.key import Key, id_in
 from ..keys.keyring import SEEN_S, Keyring
-from .doors import WEBSOCKET, Door, Doors
-from .guards import count_refusal, refuse_socket
+from .access import ACCESS_RULES, WEBSOCKET, AccessRule, AccessTable
 from .hosts import is_own_page
 from .problems import answer, request_id
+from .request_checks import count_refusal, refuse_socket
 from .route_templates import method_of
 
 COOKIE: Final = "okl_key"
@@ -44,20 +44,25 @@ ErrorPage = Callable[[ServiceError, Scope], Awaitable[Response]]
 
 
 @final
-class Doorman:
-    """ASGI middleware: `app.add_middleware(Doorman, keyring=keyring)`, before the guards are added around it.
+class Authentication:
+    """ASGI middleware: `app.add_middleware(Authentication, keyring=keyring)`, before `RequestChecks` is added around it.
 
     `page` renders an error for a browser, in place of a problem document.
     """
 
     def __init__(
-        self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None, page: ErrorPage | None = None
+        self,
+        app: ASGIApp,
+        keyring: Keyring,
+        audit: Audit | None = None,
+        page: ErrorPage | None = None,
+        rules: tuple[AccessRule, ...] = ACCESS_RULES,
     ) -> None:
         self._app = app
         self._page = page
         self._keyring = keyring
         self._audit = audit or Audit()
-        self._doors = Doors()
+        self._table = AccessTable(rules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -65,8 +70,8 @@ class Doorman:
             await self._app(scope, receive, send)
             return
         method: str = WEBSOCKET if kind == "websocket" else scope["method"]
-        door, session, others = self._doors.find(method, scope["path"])
-        if door is not None and door.scope is None:
+        rule, session, others = self._table.find(method, scope["path"])
+        if rule is not None and rule.scope is None:
             await self._app(scope, receive, send)
             return
         keyring = self._keyring
@@ -74,18 +79,18 @@ class Doorman:
             if keyring.is_stale:
                 await keyring.refresh()
         except StoreError as error:
-            await self._turn_away(error, door, (), scope, receive, send)
+            await self._answer_refusal(error, rule, (), scope, receive, send)
             return
         if keyring.is_required:
-            await self._ask(door, session, others, scope, receive, send)
-        elif door is not None:
-            await self._let_in(Caller(None, keyring), door, scope, receive, send)
+            await self._admit(rule, session, others, scope, receive, send)
+        elif rule is not None:
+            await self._serve(Caller(None, keyring), rule, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _ask(
+    async def _admit(
         self,
-        door: Door | None,
+        rule: AccessRule | None,
         session: str | None,
         others: tuple[str, ...],
         scope: Scope,
@@ -101,66 +106,68 @@ class Doorman:
                 raise Unauthenticated(_wrong(text, cookie))
             if key.rate is not None:
                 await self._keyring.admit(key)
-            if door is None:
-                raise _no_door(others)
-            self._check(key, door, caller, scope)
-            if session is not None and not door.is_page:  # pages check the session themselves
+            if rule is None:
+                raise _no_route(others)
+            self._check(key, rule, caller, scope)
+            if session is not None and not rule.is_page:  # pages check the session themselves
                 caller.enter(session)
         except ServiceError as error:
             sessions = [] if session is None else [session]
-            self._note_refusal(error, door, key, id_in(cookie or text), sessions, scope)
-            if isinstance(error, Unauthenticated) and door is not None and _is_read(door, scope):
+            self._note_refusal(error, rule, key, id_in(cookie or text), sessions, scope)
+            if isinstance(error, Unauthenticated) and rule is not None and _is_read(rule, scope):
                 await _send_to_sign_in(scope, receive, send)
             else:
-                await self._turn_away(error, door, others, scope, receive, send)
+                await self._answer_refusal(error, rule, others, scope, receive, send)
             return
-        await self._let_in(caller, door, scope, receive, send)
+        await self._serve(caller, rule, scope, receive, send)
 
-    async def _turn_away(
+    async def _answer_refusal(
         self,
         error: ServiceError,
-        door: Door | None,
+        rule: AccessRule | None,
         others: tuple[str, ...],
         scope: Scope,
         receive: Receive,
         send: Send,
     ) -> None:
-        if door is None or self._page is None or not _is_read(door, scope):
-            await _refuse(error, scope, receive, send, others if door is None else ())
+        if rule is None or self._page is None or not _is_read(rule, scope):
+            await _refuse(error, scope, receive, send, others if rule is None else ())
             return
         count_refusal(error, scope)
         response = await self._page(error, scope)
         await response(scope, receive, send)
 
-    def _check(self, key: Key, door: Door, caller: Caller, scope: Scope) -> None:
-        assert door.scope is not None
-        if key.scope < door.scope:
-            raise Forbidden(f"This key is for {key.scope.word}; the route needs one for {door.scope.word}.")
-        if door.is_whole and key.prefix:
+    def _check(self, key: Key, rule: AccessRule, caller: Caller, scope: Scope) -> None:
+        assert rule.scope is not None
+        if key.scope < rule.scope:
+            raise Forbidden(f"This key is for {key.scope.word}; the route needs one for {rule.scope.word}.")
+        if rule.is_whole and key.prefix:
             raise Forbidden("This route covers all sessions, but the key is for some of them only.")
-        if caller.has_cookie and door.method != "GET":
+        if caller.has_cookie and rule.method != "GET":
             # A browser adds the cookie to a request from any page, so the origin has to be checked.
             headers = dict(scope["headers"])
             origin = headers.get(b"origin")
             if origin is None or not is_own_page(origin, headers.get(b"host", b""), _NO_ORIGINS):
                 raise OriginNotAllowed("A browser that is signed in may write only from the pages of this service.")
 
-    async def _let_in(self, caller: Caller, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, caller: Caller, rule: AccessRule, scope: Scope, receive: Receive, send: Send) -> None:
         token = current.set(caller)
         try:
-            if door.is_audited:
-                await self._act(caller, door, scope, receive, send)
-            elif door.is_long:
-                await self._while_good(caller, scope, receive, send)
+            if rule.is_audited:
+                await self._serve_audited(caller, rule, scope, receive, send)
+            elif rule.is_long:
+                await self._serve_long(caller, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         finally:
             current.reset(token)
             if caller.outside is not None:
-                facts = facts_of(caller.key_id, _method(scope), door.path, [caller.outside], request_id(scope))
+                facts = facts_of(caller.key_id, _method(scope), rule.path, [caller.outside], request_id(scope))
                 self._audit.refused(facts, Forbidden.status, Forbidden.slug)
 
-    async def _act(self, caller: Caller, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_audited(
+        self, caller: Caller, rule: AccessRule, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Serve the request, and record it in the audit log whatever its outcome."""
         status = 0
 
@@ -177,10 +184,10 @@ class Doorman:
             raise
         finally:
             if caller.outside is None:
-                facts = facts_of(caller.key_id, _method(scope), door.path, caller.sessions, request_id(scope))
+                facts = facts_of(caller.key_id, _method(scope), rule.path, caller.sessions, request_id(scope))
                 self._audit.done(facts, status)
 
-    async def _while_good(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_long(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a long-lived request, and end it once it would no longer be admitted."""
         has_begun = False
 
@@ -211,7 +218,7 @@ class Doorman:
     def _note_refusal(
         self,
         error: ServiceError,
-        door: Door | None,
+        rule: AccessRule | None,
         key: Key | None,
         claimed: str | None,
         sessions: list[str],
@@ -219,7 +226,7 @@ class Doorman:
     ) -> None:
         if error.status >= 500:
             return
-        route = "none" if door is None else door.path
+        route = "none" if rule is None else rule.path
         shown = [name for name in sessions if len(name) <= 64]
         who = None if key is None else key.id
         facts = facts_of(who, _method(scope), route, shown, request_id(scope), claimed if key is None else None)
@@ -272,16 +279,16 @@ def _wrong(text: str, cookie: str | None) -> str:
     return "A key is required: send the header `Authorization: Bearer okl_...`. `okl keys create` creates one."
 
 
-def _no_door(others: tuple[str, ...]) -> ServiceError:
+def _no_route(others: tuple[str, ...]) -> ServiceError:
     if others:
         return MethodNotAllowed(f"This path takes {', '.join(others)}.")
     return RouteNotFound("There is nothing at this path.")
 
 
-def _is_read(door: Door, scope: Scope) -> bool:
+def _is_read(rule: AccessRule, scope: Scope) -> bool:
     """Whether the route is a page and the client accepts HTML."""
     accepted = dict(scope["headers"]).get(b"accept", b"")
-    return door.is_page and b"text/html" in accepted
+    return rule.is_page and b"text/html" in accepted
 
 
 async def _send_to_sign_in(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What a challenger knows of its champion: its progress in the champion's journal, and how their errors compare.
+"""The pairing of a challenger with its champion: its progress in the champion's journal, and how their errors compare.
 
 A challenger is a session named `<champion>~<name>`; the name alone says which session it follows. It learns the champion's
 rounds in the order of the champion's journal. Each entry of its own journal carries a *note*, little-endian, from which a
@@ -24,32 +24,12 @@ import numpy as np
 
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import StateFormatError
-from okl_core.monitoring.duel import Duel
+from okl_core.monitoring.duel import Duel, Outcome
 from okl_core.types import Stored
 
 from ..store.base import DIGEST_BYTES, Tip
 
-MARK = "~"
-WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""The name that a client gives a session, a challenger or a checkpoint."""
-SESSION_NAME = f"{WORD}({MARK}{WORD})?"
-"""The name of any session; a challenger's is its champion's name, the mark, and its own."""
 _NOTE = struct.Struct(f"<IQ{DIGEST_BYTES}sQ")
-
-
-def is_challenger(name: str) -> bool:
-    """Whether this is the name of a session that follows another."""
-    return MARK in name
-
-
-def challenger_name(champion: str, name: str) -> str:
-    return f"{champion}{MARK}{name}"
-
-
-def split_name(challenger: str) -> tuple[str, str]:
-    """The champion's name, and the challenger's own."""
-    champion, _, name = challenger.partition(MARK)
-    return champion, name
 
 
 class Note(NamedTuple):
@@ -77,7 +57,7 @@ class Note(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Following:
+class Pairing:
     """A challenger's progress and its comparison with the champion.
 
     `tip` is the champion's after the last round seen, None before the challenger is attached. `missed` counts the rounds
@@ -113,7 +93,12 @@ class Following:
             self.duel = Duel(is_of_numbers=is_of_numbers)
         self.duel.add(own_error, theirs)
 
-    def copy(self) -> Following:
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the two compare; None before the first round that was compared."""
+        return None if self.duel is None else self.duel.outcome()
+
+    def copy(self) -> Pairing:
         return copy.deepcopy(self)
 
     def pack(self) -> tuple[dict[str, Stored], dict[str, Any]]:
@@ -123,7 +108,7 @@ class Following:
         return arrays, {"tip": tip, "learner": self.learner, "missed": self.missed, "skipped": self.skipped}
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, Stored], document: Mapping[str, Any]) -> Following:
+    def unpack(cls, arrays: Mapping[str, Stored], document: Mapping[str, Any]) -> Pairing:
         """Raises StateFormatError, KeyError, ValueError, TypeError."""
         tip = None if document["tip"] is None else Tip(int(document["tip"][0]), bytes.fromhex(document["tip"][1]))
         duel = unpack(Duel, dict(arrays)) if arrays else None

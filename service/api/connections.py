@@ -1,9 +1,10 @@
-"""A gate between a connection and the server's protocol, which bounds what arrives before the application is called.
+"""Bounds on connections: what a client may send before the application is called, and how long it may take.
 
-The server calls the application when the head of a request is complete. Until then ASGI sees nothing of it, so the gate has
-to refuse a head of 300 MB, or one that never ends. It finds where heads and bodies end, learns from `Announced` when a
-request is taken and when it is answered, and closes connections that send too much or take too long. The server sees a
-request only when the one before it is answered: it would begin one behind a body that nobody read, and could not answer it.
+The server calls the application when the head of a request is complete. Until then ASGI sees nothing of it, so a protocol in
+front of the server's own has to refuse a head of 300 MB, or one that never ends. It finds where heads and bodies end, learns
+from `ConnectionMiddleware` when a request is taken and answered, and closes connections that send too much or take too long.
+The server sees a request only when the one before it is answered: it would begin one behind a body that nobody read, and
+could not answer it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class GateBounds:
+class ConnectionBounds:
     """Bounds on the connections of one worker."""
 
     connections: int = 1_000
@@ -69,7 +70,7 @@ class ServerProtocol(Protocol):
     ) -> asyncio.Protocol: ...
 
 
-class State(Enum):
+class ConnectionState(Enum):
     HEAD = auto()  # a head is arriving, or the connection is idle
     TAKEN = auto()  # a head is complete; its request is being answered
     REST = auto()  # answered; the rest of its body is still arriving
@@ -78,12 +79,12 @@ class State(Enum):
 
 
 @final
-class Gatekeeper:
-    """Makes the gates of one worker, as the `http` of a `uvicorn.Config`, and periodically expires overdue connections."""
+class ConnectionLimiter:
+    """Makes the connections of one worker, as the `http` of a `uvicorn.Config`, and closes those that are overdue."""
 
-    def __init__(self, bounds: GateBounds, make: ServerProtocol) -> None:
+    def __init__(self, bounds: ConnectionBounds, make: ServerProtocol) -> None:
         self.bounds = bounds
-        self.gates: set[Gate] = set()
+        self.open: set[BoundedConnection] = set()
         self._make = make
         self._is_looking = False
 
@@ -95,17 +96,19 @@ class Gatekeeper:
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> asyncio.Protocol:
-        if len(self.gates) >= self.bounds.connections:
-            return Refusal(Overloaded(f"This worker already has {self.bounds.connections} connections; try again."))
+        if len(self.open) >= self.bounds.connections:
+            return RefusedConnection(
+                Overloaded(f"This worker already has {self.bounds.connections} connections; try again.")
+            )
         inner = self._make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
-        return Gate(self, inner)
+        return BoundedConnection(self, inner)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without gates: a worker process starts with no connections."""
-        return Gatekeeper, (self.bounds, self._make)
+        """Pickle without connections: a worker process starts with no connections."""
+        return ConnectionLimiter, (self.bounds, self._make)
 
-    def enter(self, gate: Gate) -> None:
-        self.gates.add(gate)
+    def enter(self, connection: BoundedConnection) -> None:
+        self.open.add(connection)
         if not self._is_looking:
             self._is_looking = True
             self._look()
@@ -113,15 +116,15 @@ class Gatekeeper:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for gate in [gate for gate in self.gates if gate.deadline <= now]:
-            gate.expire()
-        self._is_looking = bool(self.gates)
+        for connection in [one for one in self.open if one.deadline <= now]:
+            connection.expire()
+        self._is_looking = bool(self.open)
         if self._is_looking:
             loop.call_later(LOOK_S, self._look)
 
 
 @final
-class Refusal(asyncio.Protocol):
+class RefusedConnection(asyncio.Protocol):
     """A connection beyond the limit: it gets an error, and is closed."""
 
     def __init__(self, error: ServiceError) -> None:
@@ -133,20 +136,20 @@ class Refusal(asyncio.Protocol):
         stream.close()
 
 
-_gate: ContextVar[Gate | None] = ContextVar("gate", default=None)
+_connection: ContextVar[BoundedConnection | None] = ContextVar("connection", default=None)
 
 
 @final
-class Gate(asyncio.Protocol):
+class BoundedConnection(asyncio.Protocol):
     """One connection. Its requests are served one by one: what arrives behind a request is held until that is answered."""
 
-    def __init__(self, keeper: Gatekeeper, inner: asyncio.Protocol) -> None:
-        self._keeper = keeper
-        self._bounds = keeper.bounds
+    def __init__(self, limiter: ConnectionLimiter, inner: asyncio.Protocol) -> None:
+        self._limiter = limiter
+        self._bounds = limiter.bounds
         self._inner: Any = inner
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self._state = State.HEAD
+        self._state = ConnectionState.HEAD
         self._count = 0
         """Bytes: in HEAD of the head so far, in CLOSING discarded."""
         self._tail = b""
@@ -166,17 +169,17 @@ class Gate(asyncio.Protocol):
         self._writes = JoinedWrites(self._stream, self._loop)
         self._transport = _stream(self._writes)
         self._wait(self._bounds.head_timeout_s)
-        self._keeper.enter(self)
+        self._limiter.enter(self)
         self._inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:
         if self._writes.reads is not None:
             self._writes.reads.take(data)
-        elif self._state is State.CLOSING:
+        elif self._state is ConnectionState.CLOSING:
             self._count += len(data)
             if self._count > LINGER_BYTES:
                 self._transport.abort()
-        elif self._state is State.HEAD:
+        elif self._state is ConnectionState.HEAD:
             self._read_head(self._held() + data if self._ahead else data)
         elif self._body is not None and self._body.left:
             self._read_body(self._body, data)
@@ -198,10 +201,10 @@ class Gate(asyncio.Protocol):
         if end is None:
             self._count, self._tail = self._count + len(head), (self._tail + head)[1 - len(_END_OF_HEAD) :]
         else:
-            self._state, self._body = State.TAKEN, None
+            self._state, self._body = ConnectionState.TAKEN, None
             self._count, self._tail = 0, b""
             self._wait(TAKEN_WITHIN_S)
-        _gate.set(self)
+        _connection.set(self)
         self._inner.data_received(_OFFER.sub(b"ignored", head) if b"pgrade" in head else head)
         protocol = self._transport.get_protocol()
         if protocol is not self:
@@ -225,7 +228,7 @@ class Gate(asyncio.Protocol):
         self._inner.data_received(data[:end])
         if end is None:
             return
-        if self._state is State.REST:
+        if self._state is ConnectionState.REST:
             self._await_head()
         if end < len(data):
             self.data_received(data[end:])
@@ -251,7 +254,7 @@ class Gate(asyncio.Protocol):
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._keeper.gates.discard(self)
+        self._limiter.open.discard(self)
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -272,14 +275,14 @@ class Gate(asyncio.Protocol):
         """Note that the application takes the request."""
         self._until = inf
         if scope["type"] == "websocket":
-            self._state = State.SOCKET
-        elif self._state is State.TAKEN:
+            self._state = ConnectionState.SOCKET
+        elif self._state is ConnectionState.TAKEN:
             self._body = body_of(scope["headers"])
             self._go_on()
 
     def answered(self) -> None:
         """Note that the application has finished a request."""
-        if self._state is not State.TAKEN or self._body is None:
+        if self._state is not ConnectionState.TAKEN or self._body is None:
             return
         if not self._body.left:
             self._await_head()
@@ -289,26 +292,26 @@ class Gate(asyncio.Protocol):
         elif self._body.left > LINGER_BYTES:
             self._close()
         else:
-            self._state = State.REST
+            self._state = ConnectionState.REST
             self._wait(self._bounds.body_timeout_s)
 
     # -- from the clock
 
     def expire(self) -> None:
-        if self._transport.is_closing() or self._stalled_until < inf or self._state is State.CLOSING:
+        if self._transport.is_closing() or self._stalled_until < inf or self._state is ConnectionState.CLOSING:
             self._transport.abort()
-        elif self._state is State.TAKEN:
+        elif self._state is ConnectionState.TAKEN:
             self._refuse(MalformedBody("The server could not parse the request."))
-        elif self._state is State.HEAD and self._count:
+        elif self._state is ConnectionState.HEAD and self._count:
             seconds = self._bounds.head_timeout_s
             self._refuse(RequestTimeout(f"The head of the request did not arrive within {seconds:g} s."))
-        elif self._state is State.HEAD:
+        elif self._state is ConnectionState.HEAD:
             self._transport.close()
         else:
             self._close()
 
     def _await_head(self) -> None:
-        self._state = State.HEAD
+        self._state = ConnectionState.HEAD
         self._wait(self._bounds.idle_s)
 
     def _wait(self, seconds: float) -> None:
@@ -320,7 +323,7 @@ class Gate(asyncio.Protocol):
 
     def _close(self) -> None:
         """Close once the client has read everything: closing with unread input would reset the connection."""
-        self._state = State.CLOSING
+        self._state = ConnectionState.CLOSING
         self._count = 0
         self._wait(LINGER_S)
         if self._transport.is_closing():
@@ -332,22 +335,22 @@ class Gate(asyncio.Protocol):
 
 
 @final
-class Announced:
-    """The outermost ASGI middleware: tells the connection's gate when a request is taken and answered."""
+class ConnectionMiddleware:
+    """The outermost ASGI middleware: tells the connection when a request is taken and answered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gate = _gate.get()
-        if gate is None or scope["type"] == "lifespan":
+        connection = _connection.get()
+        if connection is None or scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        gate.take(scope)
+        connection.take(scope)
         try:
             await self._app(scope, receive, send)
         finally:
-            gate.answered()
+            connection.answered()
 
 
 def _stream(transport: asyncio.BaseTransport | JoinedWrites) -> asyncio.Transport:

@@ -1,4 +1,4 @@
-"""A small app behind the guards, with a route of each kind, and the calls of it."""
+"""A small app behind the request checks, with a route of each kind, and the calls of it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Scope
 from okl.errors import StoreUnavailable
 from service.api import problems
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
-from service.api.guards import Guards
 from service.api.problems import MAX_BYTES, PROBLEM_JSON
+from service.api.request_checks import RequestChecks
 from service.settings import Settings
 
 KIB = 1 << 10
@@ -122,7 +122,7 @@ def small_app(*dependencies: Callable[..., Any], settings: Settings | None = Non
         for router in (bodies, plain):
             needs = [Depends(one) for one in dependencies] if i == 0 else []
             app.include_router(router, prefix="" if i == 0 else f"/v{i}", dependencies=needs)
-    app.add_middleware(Guards, settings=settings or Settings())
+    app.add_middleware(RequestChecks, settings=settings or Settings())
     return app
 
 

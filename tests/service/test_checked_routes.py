@@ -1,4 +1,4 @@
-"""Nothing goes around the guards: no route, no method, no error, no socket."""
+"""Nothing goes around the request checks: no route, no method, no error, no socket."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from okl.errors import PROBLEMS, InvalidInput
 from service.api import problems, routes
-from service.api.guards import Guards
 from service.api.problems import MAX_ERRORS
+from service.api.request_checks import RequestChecks
 from service.app import ROUTERS, create_app
 from service.settings import Settings
-from tests.service.guarded_app import (
+from tests.service.checked_app import (
     PLAIN,
     Wire,
     ask,
@@ -98,7 +98,7 @@ async def test_a_problem_has_a_size(text: str) -> None:
 
 
 class Refuses:
-    """A guard of somebody else, added when the app is made."""
+    """A middleware of somebody else, added when the app is made."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -178,7 +178,7 @@ async def test_a_dependency_is_reached_on_every_route(method: str, path: str, co
         assert response.headers["www-authenticate"] == "Bearer"
 
 
-async def test_a_websocket_is_guarded_too() -> None:
+async def test_a_websocket_is_checked_too() -> None:
     """It is refused with an answer of HTTP where the server can give one."""
     app = small_app()
     base = scope_of("GET", "/socket") | {"type": "websocket", "scheme": "ws", "subprotocols": []}
@@ -225,9 +225,9 @@ async def test_the_guards_cost_little() -> None:
             await app(scope, wire.receive, wire.send)
         return (time.process_time() - started) / count
 
-    guarded = Guards(nothing, Settings())
-    cost_s = min([await cpu_s(guarded) for _ in range(10)]) - min([await cpu_s(nothing) for _ in range(10)])
-    logging.getLogger("okl.tests").info("guards: %.1f us a request", cost_s * 1e6)
+    checked = RequestChecks(nothing, Settings())
+    cost_s = min([await cpu_s(checked) for _ in range(10)]) - min([await cpu_s(nothing) for _ in range(10)])
+    logging.getLogger("okl.tests").info("request checks: %.1f us a request", cost_s * 1e6)
     assert cost_s < 40e-6
 
 

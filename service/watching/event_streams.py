@@ -11,7 +11,7 @@ from okl.errors import Overloaded, ServiceError, SessionNotFound
 
 from ..sessions import Listed
 from ..store.base import Head
-from .past import Watching
+from .past import PastReader
 
 log = logging.getLogger("okl.sessions")
 
@@ -31,11 +31,11 @@ class _Channel:
     task: asyncio.Task[None] | None = None
 
 
-class Watchers:
+class EventStreams:
     """This worker's streams of events, `most` at a time."""
 
-    def __init__(self, watching: Watching, *, most: int) -> None:
-        self._watching = watching
+    def __init__(self, past: PastReader, *, most: int) -> None:
+        self._past = past
         self._most = most
         self._channels: dict[str, _Channel] = {}
         self._is_closing = False
@@ -114,9 +114,9 @@ class Watchers:
                 channel.changed.notify_all()
 
     async def _look(self, channel: _Channel) -> None:
-        if _position(await self._watching.head(channel.name)) == channel.position:
+        if _position(await self._past.head(channel.name)) == channel.position:
             return
-        listed = await self._watching.line(channel.name)
+        listed = await self._past.line(channel.name)
         async with channel.changed:
             channel.position, channel.listed = _position(listed.head), listed
             channel.changed.notify_all()

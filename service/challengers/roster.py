@@ -1,6 +1,6 @@
-"""Background following: a worker's challengers follow their champions.
+"""In the background, a worker feeds the challengers that it knows of.
 
-The worker that commits to a champion lets its challengers follow at once. It looks for those that other workers attached
+The worker that commits to a champion feeds its challengers at once. It looks for those that other workers attached
 before a snapshot of the champion trims its journal. A periodic sweep over the names of all sessions finds what a dead worker
 left behind.
 """
@@ -14,30 +14,30 @@ from typing import Final, final
 from okl.errors import ServiceError, SessionNotFound, let_go
 
 from ..chance import sweep_forever
-from ..session.following import challenger_name, is_challenger, split_name
+from ..session.names import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.all_heads import heads_of
 from ..store.base import Store
 from ..telemetry.counts import Counts
-from .pursuit import Pursuit
+from .feeder import Feeder
 
 log = logging.getLogger("okl.challengers")
 
 SWEEP_S: Final = 15.0
 SWEPT_AT_ONCE: Final = 500
-FOLLOWED_AT_ONCE: Final = 8
-"""The most champions that are followed at the same time, so that a slow challenger does not delay those of others."""
+CHAMPIONS_AT_ONCE: Final = 8
+"""The most champions whose challengers are fed at the same time, so that a slow challenger does not delay those of others."""
 FIRST_WAIT_S: Final = 0.02
-"""The delay from a champion's commit to its challengers, so that a few commits are followed together."""
+"""The delay from a champion's commit to its challengers, so that a few commits are fed together."""
 BEFORE_TRIM_S: Final = 1.0
-"""How long a snapshot waits for the challengers to follow."""
+"""How long a snapshot waits until the challengers are fed."""
 AGAIN_S: Final = 30.0
 """The pause after a challenger has failed, or has refused all rounds."""
 
 
 @final
-class Followers:
-    """The challengers that this worker knows of, by champion."""
+class Roster:
+    """The challengers that this worker knows of, by champion, and the tasks that feed them."""
 
     def __init__(self, store: Store, counts: Counts, *, sweep_s: float = SWEEP_S) -> None:
         self._store = store
@@ -46,13 +46,13 @@ class Followers:
         self._known: dict[str, set[str]] = {}
         self._due: set[str] = set()
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        """The tasks that follow, by champion."""
-        self._turns = asyncio.Semaphore(FOLLOWED_AT_ONCE)
-        self._pursuit: Pursuit | None = None
+        """The tasks, by champion."""
+        self._slots = asyncio.Semaphore(CHAMPIONS_AT_ONCE)
+        self._feeder: Feeder | None = None
         self._not_before: dict[tuple[str, str], float] = {}
         self._troubles: dict[tuple[str, str], str] = {}
-        self._missed: set[str] = set()
-        """Champions that were gone when their challengers were about to follow."""
+        self._gone: set[str] = set()
+        """Champions that were gone when their challengers were about to be fed."""
         self._sweeps: asyncio.Task[None] | None = None
 
     @property
@@ -60,18 +60,18 @@ class Followers:
         """The number of challengers that this worker knows of."""
         return sum(len(names) for names in self._known.values())
 
-    def note(self, champion: str) -> None:
-        """Note a commit to this session, which may have challengers."""
-        if champion in self._known and self._pursuit is not None:
+    def wake(self, champion: str) -> None:
+        """Feed the challengers, if any, of a session that a commit has changed."""
+        if champion in self._known and self._feeder is not None:
             self._due.add(champion)
             if champion not in self._under_way:
-                self._under_way[champion] = asyncio.create_task(self._follow_all(self._pursuit, champion))
+                self._under_way[champion] = asyncio.create_task(self._feed_all(self._feeder, champion))
 
     def add(self, champion: str, name: str) -> None:
         """Add a challenger that was attached."""
         self._known.setdefault(champion, set()).add(name)
         self._not_before.pop((champion, name), None)
-        self.note(champion)
+        self.wake(champion)
 
     async def find(self, champion: str) -> None:
         """Find challengers of a session that other workers attached. Raises StoreError."""
@@ -82,9 +82,9 @@ class Followers:
             if (name := split_name(own)[1]) not in known:
                 self.add(champion, name)
 
-    async def follow_before_trim(self, champion: str, *, is_blocked: bool) -> None:
-        """Let a champion's challengers follow before its journal is trimmed, for a while; if it is blocked, they follow
-        later. Raises StoreError."""
+    async def feed_before_trim(self, champion: str, *, is_blocked: bool) -> None:
+        """Feed a champion's challengers before its journal is trimmed, for a while; if it is blocked, they are fed later.
+        Raises StoreError."""
         await self.find(champion)
         if champion in self._under_way and not is_blocked:
             await asyncio.wait([self._under_way[champion]], timeout=BEFORE_TRIM_S)
@@ -93,15 +93,15 @@ class Followers:
         """Return why this worker could not continue with a challenger, or why the last refused round was refused."""
         return self._troubles.get((champion, name))
 
-    def start(self, pursuit: Pursuit) -> None:
-        """Start following."""
-        self._pursuit = pursuit
+    def start(self, feeder: Feeder) -> None:
+        """Start feeding."""
+        self._feeder = feeder
         sweeps = sweep_forever(self.sweep, self._sweep_s, log, "challengers cannot be looked for")
         self._sweeps = asyncio.create_task(sweeps)
 
     async def close(self) -> None:
-        """Stop; other workers, or the next one, follow the rest."""
-        self._pursuit = None
+        """Stop; other workers, or the next one, feed the rest."""
+        self._feeder = None
         tasks = [*self._under_way.values(), *(() if self._sweeps is None else (self._sweeps,))]
         for task in tasks:
             task.cancel()
@@ -109,45 +109,45 @@ class Followers:
         self._under_way.clear()
 
     async def sweep(self) -> None:
-        """Find all challengers and let each follow; delete those whose champion was found missing. Raises StoreError."""
+        """Find all challengers and feed each; delete those whose champion was found missing. Raises StoreError."""
         known: dict[str, set[str]] = {}
         async for head in heads_of(self._store, SWEPT_AT_ONCE):
             if is_challenger(head.name):
                 champion, name = split_name(head.name)
                 known.setdefault(champion, set()).add(name)
-        missed, self._missed = self._missed, set()
-        for champion in missed & known.keys():
+        gone, self._gone = self._gone, set()
+        for champion in gone & known.keys():
             await delete_orphans(self._store, champion)
         self._known = known
         pairs = {(champion, name) for champion, names in known.items() for name in names}
         self._troubles = {pair: trouble for pair, trouble in self._troubles.items() if pair in pairs}
         self._not_before = {pair: at for pair, at in self._not_before.items() if pair in pairs}
         for champion in known:
-            self.note(champion)
+            self.wake(champion)
 
-    async def _follow_all(self, pursuit: Pursuit, champion: str) -> None:
-        """Let a champion's challengers follow until none of its commits is left."""
+    async def _feed_all(self, feeder: Feeder, champion: str) -> None:
+        """Feed a champion's challengers until none of its commits is left."""
         try:
             while champion in self._due:
                 await asyncio.sleep(FIRST_WAIT_S)
-                async with self._turns:
+                async with self._slots:
                     self._due.discard(champion)
                     for name in sorted(self._known.get(champion, ())):
-                        await self._follow(pursuit, champion, name)
+                        await self._feed(feeder, champion, name)
         finally:
             self._under_way.pop(champion, None)
 
-    async def _follow(self, pursuit: Pursuit, champion: str, name: str) -> None:
-        """Let one challenger follow. Any error is recorded as its trouble, and does not stop the others."""
+    async def _feed(self, feeder: Feeder, champion: str, name: str) -> None:
+        """Feed one challenger. Any error is recorded as its trouble, and does not stop the others."""
         pair, now = (champion, name), asyncio.get_running_loop().time()
         if self._not_before.get(pair, 0.0) > now:
             return
         try:
-            pursued = await pursuit.follow(champion, name)
+            fed = await feeder.feed(champion, name)
         except SessionNotFound as error:
             # The next sweep checks again whether the champion is gone.
             if error.extra.get("session") == champion:
-                self._missed.add(champion)
+                self._gone.add(champion)
             self._not_before[pair] = now + AGAIN_S
             return
         except Exception as error:
@@ -158,16 +158,16 @@ class Followers:
                 log.exception("unexpected error", extra={"session": champion})
             let_go(error)
         else:
-            if pursued is None:
-                # Another worker follows it, but may not know of the last round.
-                self.note(champion)
+            if fed is None:
+                # Another worker feeds it, but may not know of the last round.
+                self.wake(champion)
                 return
-            if pursued.refused is None:
+            if fed.refused is None:
                 if self._not_before.pop(pair, None) is not None:
                     self._troubles.pop(pair, None)
                 return
-            trouble = pursued.refused
-            if pursued.rounds:
+            trouble = fed.refused
+            if fed.rounds:
                 self._troubles[pair] = trouble
                 return
         self._troubles[pair] = trouble

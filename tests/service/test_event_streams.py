@@ -9,7 +9,7 @@ import pytest
 from service.replica import summaries
 from service.session.session import Session
 from service.session.summary import Summary, summary_of
-from service.watching.watchers import Watchers
+from service.watching.event_streams import EventStreams
 from tests.service.api import Api
 
 pytestmark = pytest.mark.anyio
@@ -17,33 +17,33 @@ pytestmark = pytest.mark.anyio
 
 async def test_who_joins_as_the_last_one_leaves_is_still_counted_and_ended(api: Api) -> None:
     await api.create()
-    watchers = Watchers(api.worker.watching, most=2)
-    first = watchers.watch("s", None)
+    event_streams = EventStreams(api.worker.past, most=2)
+    first = event_streams.watch("s", None)
     await anext(first)
     await first.aclose()
     # The task of the first one's channel has not ended yet.
-    second = watchers.watch("s", None)
+    second = event_streams.watch("s", None)
     await anext(second)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert watchers.count == 1
-    watchers.close()
+    assert event_streams.count == 1
+    event_streams.close()
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(anext(second), 5.0)
 
 
 async def test_nobody_joins_while_the_worker_stops(api: Api) -> None:
     await api.create()
-    watchers = Watchers(api.worker.watching, most=2)
-    watchers.close()
+    event_streams = EventStreams(api.worker.past, most=2)
+    event_streams.close()
     with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(anext(watchers.watch("s", None)), 5.0)
+        await asyncio.wait_for(anext(event_streams.watch("s", None)), 5.0)
 
 
 async def test_streams_that_begin_at_once_are_no_more_than_allowed(api: Api) -> None:
     await api.create()
-    watchers = Watchers(api.worker.watching, most=2)
-    streams = [watchers.watch("s", None) for _ in range(5)]
+    event_streams = EventStreams(api.worker.past, most=2)
+    streams = [event_streams.watch("s", None) for _ in range(5)]
     found = await asyncio.gather(*map(anext, streams), return_exceptions=True)
     assert [type(one) for one in found].count(StopAsyncIteration) == 3
 

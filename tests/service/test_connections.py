@@ -1,4 +1,4 @@
-"""The gate on a real connection: each request gets its own answer, whatever was sent before it."""
+"""A real connection: each request gets its own answer, whatever was sent before it."""
 
 from __future__ import annotations
 

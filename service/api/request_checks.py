@@ -1,4 +1,4 @@
-"""The guards in front of every route: pure ASGI, so that nothing is routed, solved or read before their checks.
+"""The checks in front of every route: pure ASGI, so that nothing is routed, solved or read before them.
 
 In this order they handle: the request id; the number of requests in flight; the size of the path and of the headers; the
 Host header (against DNS rebinding); the origin of the web page that sent the request; the size of the body and the time that
@@ -63,7 +63,7 @@ VALUES_PER_INPUT: Final = 2
 """A new session declares a name and a type for each input; a prediction has one value for each."""
 
 LIMITS: Final = "okl.limits"
-"""Key of the request's scope under which the guards leave its BodyLimits."""
+"""Key of the request's scope under which the checks leave its BodyLimits."""
 
 REFUSALS: Final[tuple[type[ServiceError], ...]] = (HostNotAllowed, OriginNotAllowed, UriTooLong, HeadTooLarge)
 """Errors that any route may answer, for the OpenAPI document; no other error has their statuses."""
@@ -76,8 +76,8 @@ SWITCHING, FAILED = 101, 500
 
 
 @final
-class Guards:
-    """ASGI middleware: `app.add_middleware(Guards, settings=settings)`; `counts` are the worker's."""
+class RequestChecks:
+    """ASGI middleware: `app.add_middleware(RequestChecks, settings=settings)`; `counts` are the worker's."""
 
     def __init__(self, app: ASGIApp, settings: Settings, counts: Counts | None = None) -> None:
         self._app = app
