@@ -124,6 +124,8 @@ def _digest(body: bytes) -> bytes:
 def clash(now: Session, then: Session, *, with_labels: bool = True) -> str | None:
     """Why predictions of `now` cannot be settled in `then`; None if they can. Without `with_labels` it is enough that the
     labels are the same, whether they were declared or found."""
+    if then.frozen is not None:
+        return "it is frozen and learns nothing"
     one, other = now.definition, then.definition
     declared = ("labels",) if with_labels else ()
     for field in ("dim", "schema", "hashed", "is_strict", *declared, "y_range"):

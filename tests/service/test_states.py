@@ -167,6 +167,8 @@ async def test_a_stranger_does_not_take_the_place_of_a_session_whose_predictions
     }
     for name, own in strangers.items():
         await memory.create(POMDR, name, **own)
+    await memory.call("POST", "/sessions/s/freeze", {"name": "frozen"}, status=201)
+    for name in (*strangers, "frozen"):
         blob, _ = await take(memory, name)
         assert (await put(memory, blob, If_Match="*")).json()["type"] == "/problems/invalid-snapshot"
     assert (await memory.update("yes", id="waits"))["t"] == 6
