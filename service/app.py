@@ -253,7 +253,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
-    states = States(store, rounds, sessions, limits, renamed=roster.find)
+    states = States(store, rounds, sessions, limits, renamed=roster.find, before_trim=roster.feed_before_trim)
     feeder = Feeder(store, rounds, counts)
     return Worker(
         settings=settings,

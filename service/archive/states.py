@@ -61,7 +61,8 @@ class Current(NamedTuple):
 
 @final
 class States:
-    """Raises ServiceError only. `renamed` is awaited with the new name of a session that was renamed."""
+    """Raises ServiceError only. Awaited are `renamed` with the new name of a session that was renamed, and `before_trim` with
+    that of one whose journal is about to begin anew."""
 
     def __init__(
         self,
@@ -71,12 +72,14 @@ class States:
         limits: SessionLimits,
         *,
         renamed: Callable[[str], Awaitable[None]],
+        before_trim: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
         self._rounds = rounds
         self._sessions = sessions
         self._limits = limits
         self._renamed = renamed
+        self._before_trim = before_trim
 
     async def take(self, name: str) -> Taken:
         """The session's current state. Raises SessionNotFound."""
@@ -162,6 +165,7 @@ class States:
 
     async def _go_on(self, name: str, session: Session, if_tip: IfTip) -> Inspected:
         _check_free(name)
+        await self._before_trim(name)
         for _ in range(TRIES):
             now = await self._rounds.with_session(name, current)
             tip = now.position.tip

@@ -152,6 +152,8 @@ class Challengers:
             return await self._sessions.inspect(champion)
         # The final state is kept only after the promotion: a write before it would give a busy champion time for more rounds.
         await self._make_sure_of_room(champion, name)
+        # The journal begins anew, and the other challengers cannot read what they have not seen by then.
+        await self._roster.feed_before_trim(champion)
         give_up = loop.time() + self._patience_s
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, final
 
-from okl.errors import ServiceError, SessionNotFound, let_go
+from okl.errors import ServiceError, SessionNotFound, let_go, passes
 
 from ..chance import sweep_forever
 from ..session.names import challenger_name, is_challenger, split_name
@@ -33,6 +33,8 @@ BEFORE_TRIM_S: Final = 1.0
 """How long a snapshot waits until the challengers are fed."""
 AGAIN_S: Final = 30.0
 """The pause after a challenger has failed, or has refused all rounds."""
+SOON_S: Final = 0.5
+"""The pause after an error that passes, such as of a session that is being copied."""
 
 
 @final
@@ -82,10 +84,12 @@ class Roster:
             if (name := split_name(own)[1]) not in known:
                 self.add(champion, name)
 
-    async def feed_before_trim(self, champion: str, *, is_blocked: bool) -> None:
+    async def feed_before_trim(self, champion: str, *, is_blocked: bool = False) -> None:
         """Feed a champion's challengers before its journal is trimmed, for a while; if it is blocked, they are fed later.
         Raises StoreError."""
         await self.find(champion)
+        # Another worker's commits have not woken them here.
+        self.wake(champion)
         if champion in self._under_way and not is_blocked:
             await asyncio.wait([self._under_way[champion]], timeout=BEFORE_TRIM_S)
 
@@ -139,21 +143,28 @@ class Roster:
 
     async def _feed(self, feeder: Feeder, champion: str, name: str) -> None:
         """Feed one challenger. Any error is recorded as its trouble, and does not stop the others."""
-        pair, now = (champion, name), asyncio.get_running_loop().time()
-        if self._not_before.get(pair, 0.0) > now:
+        pair, loop = (champion, name), asyncio.get_running_loop()
+        if self._not_before.get(pair, 0.0) > loop.time():
             return
+        pause_s = AGAIN_S
         try:
             fed = await feeder.feed(champion, name)
         except SessionNotFound as error:
             # The next sweep checks again whether the champion is gone.
             if error.extra.get("session") == champion:
                 self._gone.add(champion)
-            self._not_before[pair] = now + AGAIN_S
+            self._not_before[pair] = loop.time() + pause_s
             return
         except Exception as error:
             trouble = error.detail if isinstance(error, ServiceError) else type(error).__name__
             self._counts.follow_failures += 1
-            log.warning("challenger cannot follow", extra={"session": champion, "challenger": name, "detail": trouble})
+            if trouble != self._troubles.get(pair):
+                log.warning(
+                    "challenger cannot follow", extra={"session": champion, "challenger": name, "detail": trouble}
+                )
+            if passes(error):
+                pause_s = SOON_S
+                loop.call_later(pause_s, self.wake, champion)
             if not isinstance(error, ServiceError):
                 log.exception("unexpected error", extra={"session": champion})
             let_go(error)
@@ -171,4 +182,4 @@ class Roster:
                 self._troubles[pair] = trouble
                 return
         self._troubles[pair] = trouble
-        self._not_before[pair] = now + AGAIN_S
+        self._not_before[pair] = loop.time() + pause_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,14 @@ from service.session.snapshot import pack
 from service.session.summary import decode_summary
 from service.store.base import Gone, Head, Reading
 from tests.service.api import Api, serving, serving_on
-from tests.service.challenged import AUTO, CLIPPED, attach, session_of
+from tests.service.challenged import AUTO, CLIPPED, attach, caught_up, session_of
 from tests.service.definitions import POMDR
 from tests.service.worker import Call, Watched
 
 pytestmark = pytest.mark.anyio
 
 MEAN = {"kind": "mean"}
+BINARY = {"Content-Type": "application/octet-stream"}
 
 
 async def test_a_block_whose_last_round_is_refused_is_past(memory: Api) -> None:
@@ -125,3 +127,62 @@ async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.Mon
                 assert (len(copies), counts.replays) == (1, loads)
         finally:
             gc.enable()
+
+
+async def test_an_error_that_passes_costs_no_rounds(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The challenger is fed again at once, not after the pause of one that failed."""
+    monkeypatch.setattr("service.challengers.roster.SOON_S", 0.01)
+    async with serving_on(watched.as_store) as api:
+        await api.create(MEAN)
+        await attach(api, MEAN)
+        left = 3
+
+        async def before(call: Any) -> None:
+            nonlocal left
+            if call.method == "commit" and call.arguments[0] == "s~c" and left:
+                left -= 1
+                raise StoreUnavailable("The store is away.")
+
+        watched.before = before
+        api.worker.roster.start(api.worker.feeder)
+        await api.rounds([[1.0]] * 10, [1.0] * 10)
+        told = await caught_up(api)
+        assert (left, told["t"], told["skipped"]) == (0, 10, 0)
+
+
+@pytest.mark.parametrize("how", ["promotion", "snapshot", "roll back"])
+async def test_challengers_are_fed_before_the_journal_begins_anew(store_url: str, how: str) -> None:
+    """The worker that does it neither committed the rounds nor attached all challengers."""
+    anywhere = {"If-Match": "*"}
+    async with serving(store_url) as one, serving(store_url) as other:
+        await one.create(MEAN)
+        await attach(one, MEAN, "c")
+        await attach(one, {"kind": "kernel-ridge"}, "d")
+        await one.call("POST", "/sessions/s/checkpoints", {"name": "k"}, status=201)
+        blob = (await one.http.get("/sessions/s/snapshot")).content
+        await one.worker.roster.close()
+        await one.rounds([[1.0]] * 60, [1.0] * 60)
+        match how:
+            case "promotion":
+                await other.call("POST", "/sessions/s/challengers/d/promote")
+            case "snapshot":
+                put = await other.http.put("/sessions/s/snapshot", content=blob, headers=anywhere | BINARY)
+                assert put.status_code == 200, put.text
+            case _:
+                await other.call("POST", "/sessions/s/rollback", {"checkpoint": "k"}, headers=anywhere)
+        told = await caught_up(other)
+        assert (told["t"], told["skipped"]) == (60, 0)
+
+
+async def test_a_cancelled_prediction_waits_in_no_challenger(memory: Api) -> None:
+    await memory.create(MEAN)
+    await attach(memory, MEAN)
+    await memory.update(1.0, x=[1.0])
+    for id in ("a", "b"):
+        await memory.predict([1.0], id=id)
+    await memory.worker.feeder.feed("s", "c")
+    await memory.refused("session-follows", "DELETE", "/sessions/s~c/predictions/a")
+    await memory.call("DELETE", "/sessions/s/predictions/a", status=204)
+    for name in ("s", "s~c"):
+        page = await memory.call("GET", f"/sessions/{name}/predictions")
+        assert [one["id"] for one in page["predictions"]] == ["b"]
