@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from okl.errors import (
     CannotFreeze,
     LimitReached,
+    PredictionNotFound,
     SessionMoved,
     SessionMoving,
     SessionNotFound,
@@ -33,6 +34,7 @@ from .session.names import challenger_name, is_challenger
 from .session.played import FrozenFrom
 from .session.precondition import ANYWHERE, IfTip, check_tip, precondition_failed
 from .session.record import encode_record
+from .session.refusals import session_follows
 from .session.scorecard import Tally
 from .session.session import Session
 from .session.snapshot import pack
@@ -167,6 +169,19 @@ class Sessions:
     async def count(self, prefix: str) -> int:
         """Count the sessions whose names start with `prefix`."""
         return await self._store.count(prefix)
+
+    async def cancel(self, name: str, id: str) -> None:
+        """Cancel a prediction whose truth will never come, in the challengers too.
+
+        Raises SessionNotFound, SessionFollows, PredictionNotFound.
+        """
+        present(await self._store.head(name), name)
+        if is_challenger(name):
+            raise session_follows(name)
+        if not await self._rounds.cancel(name, id):
+            raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
+        for challenger in await challengers_of(self._store, name):
+            await self._rounds.cancel(challenger, id)
 
     async def delete(self, name: str, if_tip: IfTip = None) -> None:
         """Delete a session and its challengers; with `if_tip` only if it is at one of these tips.

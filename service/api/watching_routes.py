@@ -16,7 +16,7 @@ from ..keys import caller
 from ..watching.event_streams import EventStreams
 from . import watching_wire
 from .body import BodyRoute, reply
-from .dependencies import EventStreamsDep, PastDep, RoundsDep, SessionPath
+from .dependencies import EventStreamsDep, PastDep, RoundsDep, SessionPath, SessionsDep
 from .problems import responses
 from .round_schemas import PredictManyBody
 from .routes import MOVES, PREDICT, STORE
@@ -89,16 +89,18 @@ async def waiting(
 @router.delete(
     "/sessions/{session}/predictions/{id:path}",
     status_code=204,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PredictionNotFound, *MOVES, *STORE),
+    responses=responses(
+        errors.InvalidInput, errors.SessionNotFound, errors.SessionFollows, errors.PredictionNotFound, *MOVES, *STORE
+    ),
     summary="Cancel a prediction",
 )
 async def cancel(
     session: SessionPath,
     id: Annotated[Id, Path(description="Id of the prediction.")],
-    past: PastDep,
+    sessions: SessionsDep,
 ) -> Response:
-    """Declare that its truth will never come: the prediction expires now."""
-    await past.cancel(session, id)
+    """Declare that its truth will never come: the prediction expires now, as do those of the session's challengers."""
+    await sessions.cancel(session, id)
     return Response(status_code=204)
 
 

@@ -7,6 +7,7 @@ from okl.errors import (
     NotFinite,
     NumericalFailure,
     ServiceError,
+    SessionFollows,
     WrongDimension,
     WrongTruth,
 )
@@ -19,6 +20,12 @@ _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
     core.NonFiniteError: NotFinite,
     core.LabelError: WrongTruth,
 }
+
+
+def session_follows(name: str) -> SessionFollows:
+    """The error for a client's request that only a champion takes."""
+    detail = f"Session {name!r} is a challenger: it answers nobody, and learns what its champion learns."
+    return SessionFollows(detail, session=name)
 
 
 def refusal(error: core.OklError, name: str) -> ServiceError | None:

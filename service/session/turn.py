@@ -18,7 +18,6 @@ from okl.errors import (
     InvalidInput,
     LimitReached,
     PredictionNotFound,
-    SessionFollows,
     SessionFrozen,
 )
 from okl_core import errors as core
@@ -38,7 +37,7 @@ from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
 from .precondition import check_tip
-from .refusals import refusal
+from .refusals import refusal, session_follows
 from .requests import (
     Batch,
     Excerpt,
@@ -273,8 +272,7 @@ class Turn:
 
     def _check_answers(self) -> None:
         if self.session.pairing is not None:
-            detail = f"Session {self._name!r} is a challenger: it answers nobody, and learns what its champion learns."
-            raise SessionFollows(detail, session=self._name)
+            raise session_follows(self._name)
 
     def _check_learns(self) -> None:
         self._check_answers()

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from okl.errors import PredictionNotFound
 from okl_core.records.record import Raw
 
 from ..rounds import Rounds
@@ -135,12 +134,6 @@ class PastReader:
         # The head still counts those as waiting that have expired since the last commit.
         never_came = head.never_came + max(head.waiting - before[-1], 0)
         return WaitingList(predictions, page.cursor, before[-1], never_came, _ages(before))
-
-    async def cancel(self, name: str, id: str) -> None:
-        """Cancel a prediction whose truth will never come. Raises SessionNotFound, PredictionNotFound."""
-        present(await self._store.head(name), name)
-        if not await self._rounds.cancel(name, id):
-            raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
 
     def _waits_of(self, session: Session, _: Head, position: Position) -> tuple[bytes, float]:
         return position.identity, session.definition.expires_s or self._waiting_s
