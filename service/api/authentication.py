@@ -32,12 +32,14 @@ from ..keys.key import Key, id_in
 from ..keys.keyring import SEEN_S, Keyring
 from .access import ACCESS_RULES, WEBSOCKET, AccessRule, AccessTable
 from .hosts import is_own_page
-from .problems import answer, request_id
+from .problems import answer, cut, request_id
 from .request_checks import count_refusal, refuse_socket
 from .route_templates import method_of
 
 COOKIE: Final = "okl_key"
 SIGN_IN: Final = "/signin"
+MAX_TARGET: Final = 128
+"""Letters of what an audited path names that the audit log shows."""
 _NO_ORIGINS: Final = frozenset[str]()
 
 ErrorPage = Callable[[ServiceError, Scope], Awaitable[Response]]
@@ -185,7 +187,7 @@ class Authentication:
         finally:
             if caller.outside is None:
                 facts = facts_of(caller.key_id, _method(scope), rule.path, caller.sessions, request_id(scope))
-                self._audit.done(facts, status)
+                self._audit.done(facts | _target(scope), status)
 
     async def _serve_long(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a long-lived request, and end it once it would no longer be admitted."""
@@ -231,6 +233,12 @@ class Authentication:
         who = None if key is None else key.id
         facts = facts_of(who, _method(scope), route, shown, request_id(scope), claimed if key is None else None)
         self._audit.refused(facts, error.status, error.slug)
+
+
+def _target(scope: Scope) -> dict[str, str]:
+    """What the path names beside the session: a challenger, a checkpoint, a prediction or a template."""
+    others = [str(value) for name, value in scope.get("path_params", {}).items() if name != "session"]
+    return {"target": cut(others[0], MAX_TARGET)} if others else {}
 
 
 async def _refusal_of(caller: Caller) -> Unauthenticated | None:

@@ -151,13 +151,18 @@ async def test_where_no_key_is_required_acts_are_told_all_the_same(tmp_path: Pat
         await api.http.post("/sessions", json={"name": "s"})
         await api.http.post("/sessions/s/freeze", json={"name": "t", "rule": "last"})
         await api.http.delete("/sessions/s/predictions/x")
+        await api.http.delete("/sessions/s/challengers/c")
+        await api.http.delete("/templates/shops")
         await api.http.get("/sessions/s")
         await api.http.delete("/sessions/s")
-    assert [(one["key"], one["route"], one["session"], one["status"]) for one in lines(path)] == [
-        ("none", "/sessions", "s", 201),
-        ("none", "/sessions/{session}/freeze", "s,t", 409),
-        ("none", "/sessions/{session}/predictions/{id:path}", "s", 404),
-        ("none", "/sessions/{session}", "s", 204),
+    found = [(one["key"], one["route"], one.get("session"), one.get("target"), one["status"]) for one in lines(path)]
+    assert found == [
+        ("none", "/sessions", "s", None, 201),
+        ("none", "/sessions/{session}/freeze", "s,t", None, 409),
+        ("none", "/sessions/{session}/predictions/{id:path}", "s", "x", 404),
+        ("none", "/sessions/{session}/challengers/{challenger}", "s", "c", 404),
+        ("none", "/templates/{template}", None, "shops", 404),
+        ("none", "/sessions/{session}", "s", None, 204),
     ]
 
 
