@@ -32,9 +32,19 @@ async def append(store: Store, tip: Tip, count: int) -> Tip:
 
 @contextlib.asynccontextmanager
 async def opened(url: str, limits: Limits | None = None) -> AsyncIterator[Store]:
-    store = open_store(url, limits)
+    """An open store. While a fail-over is under way it is opened again: Sentinel may name the old master once more."""
+
+    async def open() -> Store:
+        store = open_store(url, limits)
+        try:
+            await store.open()
+        except StoreError:
+            await store.close()
+            raise
+        return store
+
+    store = await eventually(open)
     try:
-        await store.open()
         yield store
     finally:
         await store.close()
