@@ -165,23 +165,33 @@ class States:
 
     async def _go_on(self, name: str, session: Session, if_tip: IfTip) -> Inspected:
         _check_free(name)
+        # First, since challengers take a while.
+        await self._checked(name, session, if_tip)
         await self._before_trim(name)
         for _ in range(TRIES):
-            now = await self._rounds.with_session(name, current)
+            now, trouble = await self._checked(name, session, if_tip)
             tip = now.position.tip
-            check_tip(name, tip, if_tip)
-            trouble = clash(now.twin, session)
-            if now.waiting and trouble is not None:
-                raise InvalidSnapshot(
-                    f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
-                    "Settle or cancel them, or make a new session of it with `If-None-Match: *`."
-                )
             session.definition = replace(session.definition, template=now.twin.definition.template)
             if await self.replace(name, now.position, session, unless_waiting=trouble is not None):
                 extra = {"session": name, "t": session.t, "instead_of": tip.round}
                 log.info("session goes on from another state", extra=extra)
                 return await self._sessions.inspect(name)
         raise Overloaded(f"Session {name!r} is written to all the while; try again.", session=name)
+
+    async def _checked(self, name: str, session: Session, if_tip: IfTip) -> tuple[Current, str | None]:
+        """Return the present session, and why `session` could not settle waiting predictions, if so.
+
+        Raises SessionNotFound, PreconditionFailed, InvalidSnapshot.
+        """
+        now = await self._rounds.with_session(name, current)
+        check_tip(name, now.position.tip, if_tip)
+        trouble = clash(now.twin, session)
+        if now.waiting and trouble is not None:
+            raise InvalidSnapshot(
+                f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
+                "Settle or cancel them, or make a new session of it with `If-None-Match: *`."
+            )
+        return now, trouble
 
     async def replace(self, name: str, position: Position, session: Session, *, unless_waiting: bool = False) -> bool:
         """Continue the session from another one's state, if it is still at this position, and with `unless_waiting` if no
