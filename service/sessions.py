@@ -148,7 +148,7 @@ class Sessions:
         async with self._adding:
             if await self._store.count() >= self._most:
                 raise LimitReached(f"There are {self._most} sessions; delete one first.")
-            if not is_challenger(definition.name) and await self._store.count(challenger_name(definition.name, "")):
+            if not is_challenger(definition.name):
                 await delete_orphans(self._store, definition.name)
             await self._store.create(definition.name, record, first, blob, summary=summary, told=told)
 
@@ -178,10 +178,11 @@ class Sessions:
         present(await self._store.head(name), name)
         if is_challenger(name):
             raise session_follows(name)
-        if not await self._rounds.cancel(name, id):
-            raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
+        # The champion's last, so that a request that was cut off is completed when it is sent again.
         for challenger in await challengers_of(self._store, name):
             await self._rounds.cancel(challenger, id)
+        if not await self._rounds.cancel(name, id):
+            raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
 
     async def delete(self, name: str, if_tip: IfTip = None) -> None:
         """Delete a session and its challengers; with `if_tip` only if it is at one of these tips.
@@ -230,6 +231,9 @@ async def delete_orphans(store: Store, champion: str) -> None:
 
 async def _challenger_heads(store: Store, champion: str) -> list[Head]:
     prefix, found = challenger_name(champion, ""), list[Head]()
+    # Most sessions have none, and a page of heads holds those of others.
+    if not await store.count(prefix):
+        return found
     async with contextlib.aclosing(heads_of(store, 100, prefix)) as heads:
         async for head in heads:
             if not head.name.startswith(prefix):

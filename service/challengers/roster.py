@@ -14,7 +14,7 @@ from typing import Final, final
 from okl.errors import ServiceError, SessionNotFound, let_go, passes
 
 from ..chance import sweep_forever
-from ..session.names import challenger_name, is_challenger, split_name
+from ..session.names import is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.all_heads import heads_of
 from ..store.base import Store
@@ -77,11 +77,10 @@ class Roster:
 
     async def find(self, champion: str) -> None:
         """Find challengers of a session that other workers attached. Raises StoreError."""
-        known = self._known.get(champion, set())
-        if is_challenger(champion) or await self._store.count(challenger_name(champion, "")) == len(known):
+        if is_challenger(champion):
             return
         for own in await challengers_of(self._store, champion):
-            if (name := split_name(own)[1]) not in known:
+            if (name := split_name(own)[1]) not in self._known.get(champion, ()):
                 self.add(champion, name)
 
     async def feed_before_trim(self, champion: str, *, is_blocked: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from typing import Any
 
@@ -152,12 +153,14 @@ async def test_an_error_that_passes_costs_no_rounds(watched: Watched, monkeypatc
 
 @pytest.mark.parametrize("how", ["promotion", "snapshot", "roll back"])
 async def test_challengers_are_fed_before_the_journal_begins_anew(store_url: str, how: str) -> None:
-    """The worker that does it neither committed the rounds nor attached all challengers."""
+    """The worker that does it did not commit the rounds; it knows a challenger that is gone, not the one in its place."""
     anywhere = {"If-Match": "*"}
     async with serving(store_url) as one, serving(store_url) as other:
         await one.create(MEAN)
+        await attach(other, MEAN, "old")
+        await attach(other, {"kind": "kernel-ridge"}, "d")
+        await one.call("DELETE", "/sessions/s/challengers/old", status=204)
         await attach(one, MEAN, "c")
-        await attach(one, {"kind": "kernel-ridge"}, "d")
         await one.call("POST", "/sessions/s/checkpoints", {"name": "k"}, status=201)
         blob = (await one.http.get("/sessions/s/snapshot")).content
         await one.worker.roster.close()
@@ -186,3 +189,44 @@ async def test_a_cancelled_prediction_waits_in_no_challenger(memory: Api) -> Non
     for name in ("s", "s~c"):
         page = await memory.call("GET", f"/sessions/{name}/predictions")
         assert [one["id"] for one in page["predictions"]] == ["b"]
+
+
+@pytest.mark.parametrize("where", ["s", "s~c"])
+async def test_a_cancellation_that_is_cut_off_is_completed_by_another(watched: Watched, where: str) -> None:
+    async with serving_on(watched.as_store) as api:
+        await api.create(MEAN)
+        await attach(api, MEAN)
+        await api.update(1.0, x=[1.0])
+        await api.predict([1.0], id="a")
+        await api.worker.feeder.feed("s", "c")
+
+        async def before(call: Call) -> None:
+            if call.method == "cancel" and call.arguments[0] == where:
+                watched.work()
+                raise StoreUnavailable("The store is away.")
+
+        watched.before = before
+        await api.refused("store-unavailable", "DELETE", "/sessions/s/predictions/a")
+        await api.call("DELETE", "/sessions/s/predictions/a", status=204)
+        for name in ("s", "s~c"):
+            assert (await api.call("GET", f"/sessions/{name}/predictions"))["predictions"] == []
+
+
+async def test_a_refused_snapshot_waits_for_no_challenger(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.challengers.roster.BEFORE_TRIM_S", 3600.0)
+    async with serving_on(watched.as_store) as api:
+        await api.create(MEAN)
+        await attach(api, MEAN)
+        blob = (await api.http.get("/sessions/s/snapshot")).content
+
+        async def before(call: Call) -> None:
+            if call.method == "commit" and call.arguments[0] == "s~c":
+                await asyncio.Event().wait()
+
+        watched.before = before
+        api.worker.roster.start(api.worker.feeder)
+        await api.rounds([[1.0]] * 10, [1.0] * 10)
+        stale = BINARY | {"If-Match": f'"{"0" * 32}-0-{"0" * 32}"'}
+        put = await asyncio.wait_for(api.http.put("/sessions/s/snapshot", content=blob, headers=stale), 20.0)
+        assert put.status_code == 412, put.text
+        watched.work()
