@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # OpenBLAS kernels of other processor types that this machine can run, such as "Haswell Prescott".
 CORETYPES ?= Prescott
 
-.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs site report notebooks bench sbom audit audit-reach lock clean delete-data tools
+.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs site report notebooks bench free-threaded sbom audit audit-reach lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -85,6 +85,13 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.papers.metric
 	# Last, since it fails if a threshold is exceeded.
 	$(BIN)/python -m bench.learners
+
+# The learners in threads of a Python without its global lock, which needs no package of the service: for information. FREE is
+# such a Python, by version or path; uv finds it, or downloads it.
+FREE ?= 3.14t
+free-threaded: .venv/uv
+	$(BIN)/uv run --no-project --no-build --python $(FREE) --with "numpy>=2.3,<3" --with "scipy>=1.16,<2" --with "pydantic>=2.13,<3" \
+		--with "threadpoolctl>=3.5,<4" python -m bench.free_threaded
 
 # The image's bill of materials in CycloneDX format; and a check for known vulnerabilities, which needs the internet.
 sbom: .venv/uv
