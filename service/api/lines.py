@@ -23,6 +23,15 @@ MEDIA_TYPE: Final = "application/x-ndjson"
 _NEXT: Final = re.compile(rb"\}[ \t\r]*,[ \t\r]*\{")
 """The text between two objects on one line."""
 
+_BLANKS: Final = re.compile(rb"\n\s*\n")
+"""Blank lines, and the newline before them."""
+
+SHORT: Final = 8
+"""Mean bytes of a line below which most lines are blank: a message has more."""
+
+MOST_BLANK: Final = 65_536
+"""Bytes of blank lines in a row. Without a bound a connection could keep the worker busy with what no rate counts."""
+
 
 class KindRoute(APIRoute):
     """A route for bodies of certain media types; other routes at the same path take the rest."""
@@ -59,11 +68,11 @@ class Streamed(Response):
 async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[bytes]]:
     """Yield lines as soon as they are complete, without blank ones; the last line may lack its newline.
 
-    Raises PayloadTooLarge for a line of more bytes than one input may have, after the lines before it were yielded;
-    ClientDisconnect if the body breaks off, whose incomplete last line is dropped.
+    Raises PayloadTooLarge for a line of more bytes than one input may have, or for more than MOST_BLANK bytes without a line,
+    after the lines before it were yielded; ClientDisconnect if the body breaks off, whose incomplete last line is dropped.
     """
     parts: list[bytes] = []
-    size = 0
+    size = blank = 0
     while True:
         message: Any = await receive()
         if message["type"] == "http.disconnect":
@@ -74,8 +83,12 @@ async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[
             whole = b"".join([*parts, head, end, rest] if is_last else [*parts, head])
             lines, is_too_long = _lines(whole, limits)
             parts, size = [], 0
+            blank += len(whole)
             if lines:
+                blank = 0
                 yield lines
+            if blank > MOST_BLANK:
+                raise PayloadTooLarge(f"More than {MOST_BLANK} bytes of blank lines in a row.", limit=MOST_BLANK)
             if is_too_long:
                 raise _too_long(limits.row_bytes)
         if is_last:
@@ -99,6 +112,8 @@ def as_array(lines: Sequence[bytes]) -> bytes | None:
 
 def _lines(data: bytes, limits: BodyLimits) -> tuple[list[bytes], bool]:
     """The lines before the first one that is too long, and whether there is such a line."""
+    if data.count(b"\n") * SHORT > len(data):
+        data = _BLANKS.sub(b"\n", data)
     lines = data.split(b"\n")
     is_too_long = max(map(len, lines)) > limits.row_bytes
     if is_too_long:

@@ -45,7 +45,8 @@ def is_loopback(host: str) -> bool:
 class Keyring:
     """The keys of a store, refreshed at most every SEEN_S seconds, and only on demand.
 
-    Once a key was created, keys stay required even after the last one is revoked: a closed service never opens by itself.
+    Once a key was created, keys stay required even after the last one is revoked, and in this worker even after the store has
+    lost them all: a closed service never opens by itself. Until the keys were read once, nobody is let in.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Keyring:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._is_open = is_open
+        self._has_read = False
         self._clock = clock
         self._wall_clock = wall_clock
         self._store: KeyStore | None = None
@@ -71,14 +73,14 @@ class Keyring:
 
     @property
     def is_required(self) -> bool:
-        return bool(self._known.version) or not self._is_open
+        return not self._is_open
 
     @property
     def is_stale(self) -> bool:
         return self._store is not None and self._clock() >= self._due
 
     async def refresh(self) -> None:
-        """Read the keys of the store. Raises StoreError if keys are required and the store does not answer."""
+        """Read the keys of the store. Raises StoreError if it does not answer, and keys are or may be required."""
         if self._store is None:
             return
         if self._reading is None:
@@ -90,7 +92,7 @@ class Keyring:
             error = StoreTimeout("The store did not say in time which keys there are.")
         if error is None:
             return
-        if self.is_required:
+        if self.is_required or not self._has_read:
             raise error
         # Without keys access stays open; requests that need the store fail by themselves.
         self._due = self._clock() + SEEN_S
@@ -102,10 +104,14 @@ class Keyring:
             asked = self._clock()
             found = await self._store.read(self._known.version)
             if found is not None:
+                if self._known.version and not found.version:
+                    log.warning("the store has lost its keys; they stay required: create one anew")
+                self._is_open = self._is_open and not found.version
                 self._keys = _decoded(found, self._known, self._keys)
                 self._known = found
                 self._allowances.keep(self._keys)
             self._due = asked + SEEN_S
+            self._has_read = True
             return None
         except StoreError as error:
             return error

@@ -73,8 +73,8 @@ class Ticket:
         self.asked = {part.id for part in parts if isinstance(part, Question) and part.id is not None}
         self.settled = {part.id for part in parts if not isinstance(part, Question) and part.id is not None}
         first = parts[0]
-        if isinstance(first, Batch) and first.body_block is not None:
-            self.settled.add(first.body_block.body_id)
+        if isinstance(first, Batch):
+            self.settled |= first.kin
         self.ids = self.asked | self.settled
         self.known: dict[str, Waiting | Applied | None] = {}
         self.may_repeat = False

@@ -16,7 +16,7 @@ from okl_core.types import F64
 from ..store.base import Applied
 from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
 from .definition import Scalar
-from .requests import Batch, Columns, Report, RoundsPlayed, Updated
+from .requests import Batch, BodyBlock, Columns, Report, RoundsPlayed, Updated, body_id_of
 
 REMEMBERED_BYTES = 4096
 """Answers larger than this are remembered without the forecasts of their rounds."""
@@ -54,7 +54,12 @@ def remember(identity: bytes, id: str, result: Updated | RoundsPlayed, raws: Raw
 
 
 def repeated_result(
-    name: str, identity: bytes, applied: Applied, raws: Raws | None, sent: Report | Batch
+    name: str,
+    identity: bytes,
+    applied: Applied,
+    raws: Raws | None,
+    sent: Report | Batch,
+    known: Mapping[str, object],
 ) -> Updated | RoundsPlayed:
     """Return the first answer to a duplicate request, whose inputs are `raws`. Raises IdConflict if it is another one."""
     if is_progress(identity, applied):
@@ -62,14 +67,17 @@ def repeated_result(
     result, first_x, first_y = first_result(name, identity, applied)
     if isinstance(result, RoundsPlayed) != isinstance(sent, Batch):
         raise id_conflict(name, applied.id, "was used for another kind of request")
-    if isinstance(result, RoundsPlayed) and isinstance(sent, Batch) and sent.body_block is not None:
+    block = sent.body_block if isinstance(sent, Batch) else None
+    if isinstance(result, RoundsPlayed) and isinstance(sent, Batch) and block is not None:
         # The last block of a body is longer when the body has grown.
         raws, sent = None if raws is None else raws[: result.rounds], sent.first(result.rounds)
-    if raws is not None and digest_of_inputs(raws) != first_x:
-        raise id_conflict(name, applied.id, "was used for another input")
-    if first_y != _truths(sent.truths):
-        raise id_conflict(name, applied.id, "was settled with another truth")
-    return result
+    is_same_input = raws is None or digest_of_inputs(raws) == first_x
+    if is_same_input and first_y == _truths(sent.truths):
+        return result
+    if block is not None:
+        raise _other_lines(name, identity, block, known)
+    how = "was settled with another truth" if is_same_input else "was used for another input"
+    raise id_conflict(name, applied.id, how)
 
 
 def first_result(name: str, identity: bytes, applied: Applied) -> tuple[Updated | RoundsPlayed, object, object]:
@@ -99,24 +107,47 @@ def is_progress(identity: bytes, applied: Applied) -> bool:
     return decode_answer(identity, applied.id, applied.answer).startswith(b'{"blocks":')
 
 
-def check_progress(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
-    """Raises IdConflict for a block that the progress of its body counts as learned, but whose answer is forgotten."""
+def check_key(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
+    """Raises IdConflict for a block whose answer is forgotten, though the progress of its body counts it as learned; and for
+    a key that was used for lines before and is not now, or the other way round."""
     block = batch.body_block
-    progress = None if block is None else known.get(block.body_id)
-    if block is None or progress is None:
+    if block is None:
+        of_lines = None if batch.id is None else known.get(body_id_of(batch.id))
+        if isinstance(of_lines, Applied) and is_progress(identity, of_lines):
+            raise id_conflict(name, batch.id or "", "was used for rounds as lines")
+        return
+    if isinstance(known.get(block.key), Applied):
+        raise id_conflict(name, block.key, "was used for another kind of request")
+    progress = known.get(block.body_id)
+    if progress is None:
         return
     if not isinstance(progress, Applied):
         raise id_conflict(name, block.body_id, "waits for the truth of a prediction")
     if not is_progress(identity, progress):
         raise id_conflict(name, progress.id, "was used for another kind of request")
-    so_far: dict[str, int] = from_json(decode_answer(identity, progress.id, progress.answer))
-    blocks, applied = so_far["blocks"], so_far["rounds"]
+    blocks, applied = _blocks_and_rounds(identity, progress)
     if blocks > block.blocks:
         detail = (
             f"The first {applied} lines under key {block.key!r} were learned, but the answers to the oldest are no longer "
             "remembered; send the lines after them under another key."
         )
         raise IdConflict(detail, session=name, id=block.key, applied=applied)
+
+
+def _other_lines(name: str, identity: bytes, block: BodyBlock, known: Mapping[str, object]) -> IdConflict:
+    """The error for a block of a body that was learned with other lines."""
+    progress = known.get(block.body_id)
+    applied = _blocks_and_rounds(identity, progress)[1] if isinstance(progress, Applied) else block.rounds
+    detail = (
+        f"Block {block.blocks + 1} under key {block.key!r} was learned with other lines; {applied} lines were. Send the same "
+        "lines, with the same `block`, or only those after them under another key."
+    )
+    return IdConflict(detail, session=name, id=block.key, applied=applied)
+
+
+def _blocks_and_rounds(identity: bytes, progress: Applied) -> tuple[int, int]:
+    so_far: dict[str, int] = from_json(decode_answer(identity, progress.id, progress.answer))
+    return so_far["blocks"], so_far["rounds"]
 
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:

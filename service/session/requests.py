@@ -65,6 +65,11 @@ def request_id(id: str) -> str:
     return id.partition(_PART)[0]
 
 
+def body_id_of(key: str) -> str:
+    """The id under which the progress of a body of lines is remembered."""
+    return f"{key}-"
+
+
 class BodyBlock(NamedTuple):
     """A block of the body sent under `key`: the number of blocks, and of rounds, before it."""
 
@@ -78,8 +83,7 @@ class BodyBlock(NamedTuple):
 
     @property
     def body_id(self) -> str:
-        """The id under which the progress of the body is remembered."""
-        return f"{self.key}-"
+        return body_id_of(self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,13 @@ class Batch:
     if_tip: IfTip = None
     body_block: BodyBlock | None = None
     weight: F64 | None = None
+
+    @property
+    def kin(self) -> set[str]:
+        """The ids that tell whether its key was used before, for lines or for another body."""
+        if self.body_block is not None:
+            return {self.body_block.key, self.body_block.body_id}
+        return set() if self.id is None else {body_id_of(self.id)}
 
     @property
     def truths(self) -> Sequence[Scalar] | F64:

@@ -29,7 +29,7 @@ from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
 from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import answer_to
 from .definition import Input
-from .idempotency import check_progress, expired, id_conflict, progress_of, remember, repeated_result, same_prediction
+from .idempotency import check_key, expired, id_conflict, progress_of, remember, repeated_result, same_prediction
 from .in_order import read_in_order
 from .late import play_waiting, waiting
 from .lesson_player import LessonPlayer
@@ -216,7 +216,7 @@ class Turn:
         known = self._known.get(report.id) if report.id is not None else None
         if isinstance(known, Applied):
             sent = None if report.x is None else [self._read(report.x)]
-            again = repeated_result(self._name, self._identity, known, sent, report)
+            again = repeated_result(self._name, self._identity, known, sent, report, self._known)
             return lambda _: again
         is_fresh = known is None and report.id in self.made
         if is_fresh:
@@ -292,14 +292,14 @@ class Turn:
         raws, y, tasks = self._read_rows(batch)
         known = None if batch.id is None else self._known.get(batch.id)
         if isinstance(known, Applied):
-            again = repeated_result(self._name, self._identity, known, raws, batch)
+            again = repeated_result(self._name, self._identity, known, raws, batch, self._known)
             return lambda _: again
         if known is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
         if batch.weight is not None:
             check_weights(tasks[-1])
         # Check with the labels that these rounds add. A duplicate has passed this check, when there were fewer labels.
-        check_progress(self._name, self._identity, batch, self._known)
+        check_key(self._name, self._identity, batch, self._known)
         self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
         self._limits.check_room(self._name, size)
         self.has_learned = True

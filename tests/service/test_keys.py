@@ -176,6 +176,15 @@ async def test_many_requests_read_the_store_once_in_a_while() -> None:
     await ring.refresh()
     assert ring.key_of(text) is None
     assert ring.is_required, "what was closed does not open by itself"
+    shelf.put(key)
+    clock.now += SEEN_S
+    await ring.refresh()
+    assert ring.key_of(text) == key
+    shelf.now = KeyRecords("", {})
+    clock.now += SEEN_S
+    await ring.refresh()
+    assert ring.key_of(text) is None
+    assert ring.is_required, "nor because the store came back with less"
 
 
 @pytest.mark.anyio
@@ -184,6 +193,14 @@ async def test_a_store_that_fails_keeps_nobody_out_who_was_in_and_lets_nobody_in
     ring = Keyring(is_open=True, clock=clock)
     ring.keep(shelf)
     shelf.fails = True
+    with pytest.raises(StoreUnavailable):
+        await ring.refresh()
+    assert ring.is_stale, "nobody knows yet whether there are keys"
+    shelf.fails = False
+    await ring.refresh()
+    assert not ring.is_required
+    shelf.fails = True
+    clock.now += SEEN_S
     await ring.refresh()
     assert not ring.is_required
     assert not ring.is_stale

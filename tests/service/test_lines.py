@@ -57,6 +57,34 @@ def test_sent_again_under_its_key(url: str, client: Client, session: str) -> Non
     assert client.inspect("s")["t"] == 100
 
 
+def test_a_key_of_lines_is_no_key_of_another_body(url: str, client: Client, session: str) -> None:
+    body = {"x": ROWS[:5], "y": TRUTHS[:5]}
+    ways = [{"content": lines(rows(5)), "headers": NDJSON}, {"json": body, "headers": {}}]
+    for first, second in (ways, ways[::-1]):
+        t = client.inspect("s")["t"]
+        key = {"Idempotency-Key": f"k{t}"}
+        answers = [
+            httpx.post(f"{url}/sessions/s/rounds", **one | {"headers": one["headers"] | key})
+            for one in (first, second, first)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 409, 200]
+        assert answers[1].json()["id"] == key["Idempotency-Key"]
+        assert client.inspect("s")["t"] == t + 5
+
+
+@pytest.mark.parametrize("block", [2, 7])
+def test_sent_again_in_other_blocks(url: str, client: Client, session: str, block: int) -> None:
+    """Whether a block was sent before is known of the whole block only."""
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    httpx.post(f"{url}/sessions/s/rounds?block=3", content=lines(rows(10)), headers=headers)
+    again = told(httpx.post(f"{url}/sessions/s/rounds?block={block}", content=lines(rows(10)), headers=headers))
+    problem = again[-1].get("refused", again[-1])
+    assert problem["type"] == "/problems/id-conflict"
+    assert (problem["id"], problem["applied"]) == ("k", 10)
+    assert "with the same `block`" in problem["detail"]
+    assert client.inspect("s")["t"] == 10
+
+
 @pytest.mark.parametrize(
     ("wrong", "pointer"),
     [
@@ -321,6 +349,25 @@ def test_lines_before_one_that_is_too_long_are_given(ends: bool) -> None:
 
     for size in (1, 20, 900, len(body)):
         assert asyncio.run(collect(size)) == [2, 4]
+
+
+@pytest.mark.parametrize("blanks", [b"\n", b" \n", b"\r\n", b"\n  "])
+def test_blank_lines_without_end(blanks: bytes) -> None:
+    """No rate counts them: 64 KiB between two lines are let pass, and cost little."""
+    pieces = iter([b"[0]\n", blanks * (40_000 // len(blanks)), b"\n[1]\n", *[blanks * (40_000 // len(blanks))] * 2])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": next(pieces), "more_body": True}
+
+    found: list[bytes] = []
+
+    async def collect() -> None:
+        async for some in lines_of(receive, BodyLimits(row_bytes=1000)):
+            found.extend(line.strip() for line in some)
+
+    with pytest.raises(PayloadTooLarge, match="blank lines"):
+        asyncio.run(collect())
+    assert found == [b"[0]", b"[1]"]
 
 
 def test_a_line_that_never_ends() -> None:
