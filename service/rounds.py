@@ -316,7 +316,7 @@ class Rounds:
             replica.forget(entry.id for entry in turn.entries)
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn
-        elif turn.session.definition.template is not None:
+        elif turn.has_predicted and turn.session.definition.template is not None:
             replica.asked_at = self._clock()
             self._summaries.note(replica)
         counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())

@@ -104,7 +104,7 @@ class Turn:
         """The predictions that will wait."""
         self._settled: dict[str, WaitingEntry] = {}
         """The predictions of this turn whose truths came in it."""
-        self.has_learned = False
+        self.has_learned = self.has_predicted = False
         self._identity = position.identity
         self._known = known
         self._limits = limits
@@ -174,6 +174,7 @@ class Turn:
         self.learn()
         raw = self._read_asked(question) if early is None else early
         entry = waiting(session, raw, self._moment.at)
+        self.has_predicted = True
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
         self._moment = self._moment._replace(waiting=self._moment.waiting + (id not in self.made))
@@ -276,10 +277,8 @@ class Turn:
 
     def _check_learns(self) -> None:
         self._check_answers()
-        frozen = self.session.frozen
-        if frozen is not None:
-            detail = f"Session {self._name!r} is frozen; it was made from {frozen.session!r} and learns nothing."
-            raise SessionFrozen(detail, session=self._name)
+        if self.session.frozen is not None:
+            raise SessionFrozen(f"Session {self._name!r} is frozen and learns nothing.", session=self._name)
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 

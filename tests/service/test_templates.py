@@ -309,6 +309,17 @@ async def test_what_waits_keeps_a_session_and_so_does_a_prediction_of_late(
     assert await sweeper.sweep() == 1
 
 
+async def test_what_learns_nothing_is_no_use(timed: Api, sweeper: Expiry, clock: Clock) -> None:
+    await timed.update(1.0, "clicks.again", x=X, id="r1")
+    await timed.update(1.0, "clicks.refused", x=X)
+    clock.skip(50.0)
+    assert (await timed.update(1.0, "clicks.again", x=X, id="r1"))["duplicate"]
+    await timed.refused("prediction-not-found", "POST", "/sessions/clicks.refused/update", {"id": "unknown", "y": 1.0})
+    await timed.worker.summaries.close()
+    clock.skip(10.0)
+    assert await sweeper.sweep() == 2
+
+
 async def test_a_session_used_between_the_look_and_the_deletion_stays(timed: Api, clock: Clock) -> None:
     await timed.update(1.0, "clicks.a", x=X)
     await timed.update(1.0, "clicks.b", x=X)
