@@ -8,7 +8,7 @@ import logging
 import sys
 import warnings
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from fastapi_offline import FastAPIOffline
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from threadpoolctl import threadpool_limits
 
+from okl.errors import StoreError
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 
@@ -124,7 +125,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         store = open_store(settings.store, limits_of(settings))
         await store.open()
         keyring.keep(store)
-        await keyring.refresh()
+        with suppress(StoreError):  # the next request reads the keys, and none is admitted before they were read
+            await keyring.refresh()
         worker = make_worker(settings, store, counts)
         app.state.worker = worker
         asyncio.get_running_loop().call_later(LOADED_AFTER_S, _load_the_rest)

@@ -15,9 +15,11 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Mount, WebSocketRoute
 
+from okl.errors import StoreUnavailable
 from service.api.access import ACCESS_RULES, ADMIN, READ, WEBSOCKET, WRITE, AccessRule, AccessTable
 from service.app import create_app
 from service.settings import Settings
+from service.store.sqlite_keys import SqliteKeys
 from tests.service.api import Api, check_problem, serving
 from tests.service.keyed import Made, look_again, make, revoke
 
@@ -381,3 +383,21 @@ async def test_lists_have_the_sessions_of_the_prefix_alone_page_by_page(tmp_path
             assert sorted(one["name"] for one in twin["sessions"]) == expected
             cursor = (await api.http.get("/sessions", params={"cursor": "tea"}, headers=key.headers)).json()
             assert [one["name"] for one in cursor["sessions"]] == [name for name in expected if name > "tea"]
+
+
+async def test_who_could_not_read_the_keys_lets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker on this machine's own address starts while its store answers everything but that."""
+    url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    made = await make(url)
+    with monkeypatch.context() as patch:
+
+        async def read(keys: SqliteKeys, version: str) -> None:
+            raise StoreUnavailable("The store does not answer.")
+
+        patch.setattr(SqliteKeys, "read", read)
+        async with serving(url) as api:
+            for headers in ({}, made.headers):
+                await api.refused("store-unavailable", "GET", "/sessions", headers=headers)
+            patch.undo()
+            await api.refused("unauthenticated", "GET", "/sessions")
+            assert (await api.call("GET", "/sessions", headers=made.headers))["sessions"] == []
