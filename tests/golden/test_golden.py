@@ -123,10 +123,10 @@ def test_an_answer_is_still_remembered(path: Path) -> None:
     document = json.loads(path.read_text())
     x = restored(path, document).read_input(document["probes"][0]["x"])
     applied = Applied(ID, path.with_suffix(".answer").read_bytes())
-    told = repeated_result(NAME, IDENTITY, applied, [x], Report(1.0, ID))
+    told = repeated_result(NAME, IDENTITY, applied, [x], Report(1.0, ID), {})
     assert told == Updated(NAME, ID, document["t"], 0.5, is_duplicate=True)
     with pytest.raises(StateCorrupt):
-        repeated_result(NAME, b"another identity", applied, [x], Report(1.0, ID))
+        repeated_result(NAME, b"another identity", applied, [x], Report(1.0, ID), {})
 
 
 @newest_format
