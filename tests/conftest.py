@@ -57,6 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 REDIS_FIXTURES = ("redis_url", "redis_cluster_url")
+OWN_LOGGERS = [logging.getLogger(name) for name in (*LOGGERS, "okl.audit")]
 
 
 @pytest.fixture(scope="session")
@@ -65,14 +66,20 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _own_log() -> Iterator[None]:
-    """Restore the loggers after each test: a command's log stream is closed by then, but service threads still log."""
-    loggers = [logging.getLogger(name) for name in (*LOGGERS, "okl.audit")]
-    before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+def _tidied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Restore the loggers and empty the Redis servers after each test.
+
+    A command's log stream is closed by then, but service threads still log.
+    """
+    before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in OWN_LOGGERS]
     yield
     for logger, handlers, propagate, level in before:
         logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+        if logger.level != level:  # setting it empties the caches of all loggers
+            logger.setLevel(level)
+    for fixture in REDIS_FIXTURES:
+        if fixture in request.fixturenames:
+            flush(urlsplit(request.getfixturevalue(fixture)).port or 6379)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -109,14 +116,6 @@ def redis_cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     with redis_server(folder, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", *bus) as port:
         own_all_slots(port)
         yield f"redis+cluster://127.0.0.1:{port}"
-
-
-@pytest.fixture(autouse=True)
-def _flushed(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    for fixture in REDIS_FIXTURES:
-        if fixture in request.fixturenames:
-            flush(urlsplit(request.getfixturevalue(fixture)).port or 6379)
 
 
 @pytest.fixture(params=store_names())

@@ -95,16 +95,19 @@ def redundant(grid: list[pytest.Item], together: int) -> list[pytest.Item]:
 
     It breaks ties in favour of the case whose values were taken least, so that all values get their turn.
     """
-    rest = {item: combinations_of(item, together) for item in grid}
+    rest = {item: set(combinations_of(item, together)) for item in grid}
     values = {item: combinations_of(item, 1) for item in grid}
     taken: Counter[object] = Counter()
     while rest:
-        best = max(rest, key=lambda item: (len(rest[item]), -sum(taken[value] for value in values[item])))
+        most = max(map(len, rest.values()))
+        longest = (item for item, found in rest.items() if len(found) == most)
+        best = min(longest, key=lambda item: sum(taken[value] for value in values[item]))
         new = rest.pop(best)
         if not new:
             return [best, *rest]
         taken.update(values[best])
-        rest = {item: found - new for item, found in rest.items()}
+        for found in rest.values():
+            found -= new
     return []
 
 

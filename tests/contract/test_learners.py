@@ -302,11 +302,14 @@ SHORT = 70
 OF_OTHERS = ("auto", "one-vs-rest", "pool")
 """Made of other learners, as is one that learns its half-life: each part runs longer by itself, so fewer rounds do."""
 
+OF_FIXED_SIZE = ("softmax-aioli",)
+"""Searches for a minimum in every round, and has nothing that grows with them: fewer do."""
+
 
 def rounds_of(kind: str, rounds: int, config: dict[str, Any] | None = None) -> int:
     if (config or {}).get("half_life") == "learned":
         return rounds // 3
-    return rounds // 2 if kind in OF_OTHERS else rounds
+    return rounds // 2 if kind in OF_OTHERS + OF_FIXED_SIZE else rounds
 
 
 @functools.lru_cache(maxsize=2)

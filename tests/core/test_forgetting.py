@@ -159,21 +159,21 @@ def test_a_run_is_its_updates_however_it_is_cut(
         np.testing.assert_allclose(arrays[name], array, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.parametrize("forgetting", [{"window": 50}, {"half_life": 16}], ids=["window", "half-life"])
+@pytest.mark.parametrize("forgetting", [{"window": 50}, {"half_life": 8}], ids=["window", "half-life"])
 @learners
 def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any], forgetting: Forgetting) -> None:
-    X, y = stream_of(kind, config, "saturated", 260)
+    X, y = stream_of(kind, config, "saturated", 150)
     learner = learner_of(kind, config, forgetting)
-    learner.run(X[:177], y[:177])
+    learner.run(X[:97], y[:97])
     again = restore(learner.spec, learner.state(), 2)
     for one in (learner, again):
-        one.run(X[177:], y[177:])
+        one.run(X[97:], y[97:])
     expected, found = learner.state(), again.state()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
 @pytest.mark.parametrize(
-    ("forgetting", "most"), [({"window": 80}, 100), ({"half_life": 16}, 164)], ids=["window", "half-life"]
+    ("forgetting", "most"), [({"window": 80}, 100), ({"half_life": 8}, 84)], ids=["window", "half-life"]
 )
 @learners
 def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any], forgetting: Forgetting, most: int) -> None:

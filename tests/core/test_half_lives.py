@@ -87,7 +87,7 @@ def test_the_best_of_the_grid_is_followed(kind: str) -> None:
     """Within what the pool's theorem allows."""
     clip, loss = (10.0, "logistic") if "aioli" in kind else (1.0, "squared")
     learner = create(pool_of({"kind": kind, "half_lives": "learned"}, loss=loss, clip=clip, share=0.0), 2)
-    total = learner.run(*turning(400)).losses.sum()
+    total = learner.run(*turning(300)).losses.sum()
     told = learner.describe()
     assert total <= told["best_loss"] + told["bound"] + 1e-9
     losses = {name: value for name, value in told.items() if name.startswith("loss_") and kind in name}
