@@ -207,8 +207,8 @@ class Conversation:
     def _send_again(self, sent: Iterable[deque[str]], error: ConnectionClosed | ServiceError) -> Script:
         """Resend all unanswered messages on a new connection: at once, then every AGAIN_AFTER_S until an answer arrives."""
         while True:
-            if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
-                raise PayloadTooLarge("A message is larger than the service takes.") from error
+            if (refused := too_large(error)) is not None:
+                raise refused from error
             now = time.monotonic()
             if self._failing_since is None:
                 self._failing_since = now
@@ -243,6 +243,18 @@ class Conversation:
             else:
                 return
             yield Pause(AGAIN_AFTER_S)
+
+
+def too_large(error: Exception) -> PayloadTooLarge | None:
+    """What a closed connection says: that the service found a message too large, or this side an answer. Else None."""
+    if not isinstance(error, ConnectionClosed):
+        return None
+    closed = error.sent if error.rcvd is None or error.rcvd_then_sent is False else error.rcvd
+    if closed is None or closed.code != TOO_LARGE:
+        return None
+    if closed is error.rcvd:
+        return PayloadTooLarge("A message is larger than the service takes.")
+    return PayloadTooLarge(f"An answer is larger than {MOST_ANSWER_BYTES} bytes; send fewer messages together.")
 
 
 def _answers(frame: str | bytes, asked: int, most: int) -> list[dict[str, Any]]:

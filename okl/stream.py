@@ -38,7 +38,7 @@ class Stream:
     A message is `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or `{"update": ..., "predict": ...}`, with
     inputs and truths as `Client` takes them. A message without an id gets one. If the connection breaks or a refusal is
     retryable, the stream reconnects and resends all unanswered messages in order. Raises Unreachable after 30 s without a
-    connection or an answer, and PayloadTooLarge for a message over the service's limit.
+    connection or an answer, and PayloadTooLarge for a message over the service's limit, or answers too large for one frame.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:

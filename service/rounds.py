@@ -114,10 +114,12 @@ class Rounds:
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
     ) -> list[Predicted | ServiceError]:
-        """Forecast at one round, in one commit; errors stand for forecasts not kept. A wrong input refuses all."""
+        """Forecast at one round, in one commit; errors stand for forecasts not kept. A wrong input refuses all, and so does
+        an answer that would be too large."""
         row_ids: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
         rows = enumerate(zip(xs, row_ids, strict=True))
         parts = [self.question(x, id, wait)._replace(pointer=f"/x/{row}") for row, (x, id) in rows]
+        parts[0] = parts[0]._replace(together=len(parts))
         answers = await self._ask(name, parts)
         return [one if isinstance(one, ServiceError) else requests.as_result(Predicted, one) for one in answers]
 
@@ -156,6 +158,10 @@ class Rounds:
     def new_id(self) -> str:
         """Return an id that no worker has made before."""
         return f"{self._id_prefix}-{next(self._id_count):x}"
+
+    def answer_bytes(self, name: str) -> int:
+        """About the most bytes of the answer to a message of a stream; 0 while this worker has no copy of the session."""
+        return self._replicas.answer_bytes(name)
 
     def begin(
         self, name: str, parts: Sequence[Part], sender: Sender | None = None

@@ -175,7 +175,9 @@ class Settings(BaseSettings):
     )
     max_queue: int = Field(default=1_000, ge=1, description="Requests that wait for one session; more are refused.")
     max_answer_bytes: int = Field(
-        default=8 << 20, ge=4096, description="Bytes of an answer: rounds whose forecasts would take more are refused."
+        default=8 << 20,
+        ge=4096,
+        description="Bytes of an answer: rounds or predictions that might take more are refused.",
     )
     max_waiting_bytes: int = Field(
         default=64 << 20, ge=4096, description="Bytes of a session's predictions that wait for their truth."

@@ -195,12 +195,9 @@ async def answers_of(
             block = await upcoming if rest is None else rest
             if block is None:
                 return
-            # The body may be slow or endless: its key may have been revoked meanwhile, and each further block counts as a
-            # request against the key's rate.
-            if i == 0:
-                await caller.check()
-            else:
-                await caller.paced(asyncio.get_running_loop().time() + caller.PACED_S)
+            # The body may be slow or endless: its key may have been revoked meanwhile, and each block counts as a request
+            # against the key's rate.
+            await caller.paced(asyncio.get_running_loop().time() + caller.PACED_S)
             of_body = None if key is None else BodyBlock(key, i, block.before)
             id = None if of_body is None else of_body.block_id
             batch = Batch(block.x, block.y, id, if_tip if i == 0 else None, of_body, block.weight)

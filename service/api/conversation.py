@@ -1,7 +1,8 @@
 """A conversation with a session: messages as they arrive, answered in the same order, as soon as each is durable.
 
-Messages in flight are bounded in number and in bytes. Nothing more is read until there is room, so a client that sends faster
-than its rounds are learned, or that does not read its answers, gets backpressure on its own connection.
+Messages in flight are bounded in number, and in bytes together with their answers. Nothing more is read until there is room,
+so a client that sends faster than its rounds are learned, or that does not read its answers, gets backpressure on its own
+connection.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ MOST_MESSAGES: Final = 256
 """Messages in flight in one conversation, at which reading pauses; the last frame may exceed it."""
 
 MOST_BYTES: Final = 4 << 20
+"""Bytes of these messages, and of the largest answers that they may get."""
+
+MOST_TOGETHER: Final = 1 << 20
+"""Bytes of the answers in one frame, unless it has only one. Of a frame that nobody reads the worker holds several copies."""
 
 Future = asyncio.Future[list[Result | ServiceError]]
 Encode = Callable[[list[Result | ServiceError]], Any]
@@ -35,7 +40,7 @@ Join = Callable[[Sequence[bytes]], bytes]
 
 
 class Frame(NamedTuple):
-    """Messages that arrived together, in `size` bytes; `join` combines their answers."""
+    """Messages that arrived together, in `size` bytes; `join` combines their answers, or as many as are sent together."""
 
     messages: Sequence[Read]
     size: int
@@ -49,9 +54,14 @@ class _Begun(NamedTuple):
     encode: Encode
     id: str | None
 
+    async def done(self) -> None:
+        """Wait until it is answered or refused."""
+        if not isinstance(self.future, ServiceError):
+            await asyncio.wait([self.future])
+
 
 class _Group(NamedTuple):
-    """The begun messages of a frame."""
+    """Begun messages of a frame, which are answered together; `size` counts the bytes of the messages and the answers."""
 
     begun: Sequence[_Begun]
     size: int
@@ -103,7 +113,8 @@ class Conversations:
         return self._is_closing
 
     async def answers(self, session: str, frames: AsyncGenerator[Frame], scope: Scope) -> AsyncGenerator[bytes]:
-        """Yield one answer per frame, in order. An error in reading the frames is the last answer.
+        """Yield the answers to each frame, in order: together, unless they may be too large. An error in reading the frames
+        is the last answer.
 
         A retryable refusal is the last answer too: messages after it are not applied, and the client resumes with the one
         that was refused.
@@ -132,6 +143,8 @@ class _Conversation:
         self._session = session
         self._scope = scope
         self._messages = self._bytes = 0
+        self._answer_bytes = 0
+        """The most bytes of an answer; 0 if unknown."""
         self._has_room = asyncio.Event()
         self._sender = Sender()
         self._held: ServiceError | None = None
@@ -142,15 +155,21 @@ class _Conversation:
         """Begin messages as they arrive, while there is room."""
         try:
             async for frame in frames:
-                begun = await self._begin_all(frame.messages)
-                self._messages += len(begun)
-                self._bytes += frame.size
-                self.groups.put_nowait(_Group(begun, frame.size, frame.join))
-                if self._held is not None:
-                    return
-                while self._messages >= MOST_MESSAGES or self._bytes >= MOST_BYTES:
-                    self._has_room.clear()
-                    await self._has_room.wait()
+                rest, size = frame.messages, frame.size
+                while True:
+                    begun = await self._begin_some(rest)
+                    rest, size = rest[len(begun) :], size + len(begun) * self._answer_bytes
+                    self._messages += len(begun)
+                    self._bytes += size
+                    self.groups.put_nowait(_Group(begun, size, frame.join))
+                    if self._held is not None:
+                        return
+                    while self._messages >= MOST_MESSAGES or self._bytes >= MOST_BYTES:
+                        self._has_room.clear()
+                        await self._has_room.wait()
+                    if not rest:
+                        break
+                    size = 0
         except ServiceError as error:
             self.groups.put_nowait(_Group([_refused(error, None)], 0, b"\n".join))
         finally:
@@ -161,11 +180,21 @@ class _Conversation:
         self._bytes -= group.size
         self._has_room.set()
 
-    async def _begin_all(self, messages: Sequence[Read]) -> list[_Begun]:
+    async def _begin_some(self, messages: Sequence[Read]) -> list[_Begun]:
+        """Begin the first of these messages: as many as may be answered together."""
         begun: list[_Begun] = []
         until = asyncio.get_running_loop().time() + caller.PACED_S
         try:
-            for message in messages:
+            while not (size := self._rounds.answer_bytes(self._session)) and len(begun) < len(messages):
+                # How large an answer is shows once a message has loaded the session, or created it.
+                begun.append(await self._begin(messages[len(begun)], until))
+                try:
+                    await begun[-1].done()
+                except asyncio.CancelledError:
+                    # What was begun is still to be answered.
+                    self._held = stopping()
+            self._answer_bytes = size
+            for message in messages[len(begun) : max(1, MOST_TOGETHER // (size or 1))]:
                 begun.append(await self._begin(message, until))
         except BaseException:
             _look_away(begun)

@@ -15,9 +15,9 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
+from okl.conversation import MOST_ANSWER_BYTES, too_large
 from okl.errors import (
     InvalidInput,
-    PayloadTooLarge,
     ServiceError,
     SessionFailed,
     SessionMoved,
@@ -36,7 +36,6 @@ TOGETHER: Final = 16
 FRAME_BYTES: Final = 64 << 10
 """The most messages of one frame, and their most bytes if there are several."""
 
-MOST_ANSWER_BYTES: Final = 16 << 20
 IDLE_S: Final = 5.0
 LOOK_S: Final = 0.25
 TURN_S: Final = 1.0
@@ -51,8 +50,6 @@ store."""
 
 FINAL: Final = (SessionNotFound, InvalidInput, SessionFailed, StateCorrupt)
 """Errors of the session itself. Every other refusal of a socket is retryable."""
-
-TOO_LARGE: Final = 1009
 
 log = logging.getLogger("okl.consume")
 
@@ -268,7 +265,8 @@ class Channel:
                 self._count -= 1
                 self._alone = max(0, self._alone - 1)
                 self._answered(frame.pop(0), answer, refused is not None)
-            self._sent.popleft()
+            if not frame:
+                self._sent.popleft()
             self._failures = 0
             self._wake.set()
         raise Lost("The service closed the socket.")
@@ -283,12 +281,12 @@ class Channel:
         self._waiting.extendleft(reversed(unanswered))
         if isinstance(error, Lost):
             self._alone = max(self._alone, error.alone)
-        elif isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
-            # Send each alone to find the message that is too large.
+        elif (refused := too_large(error)) is not None:
+            # Send each alone to find the message that is too large, or has too large an answer.
             if not self._alone:
                 self._alone = len(unanswered)
             elif unanswered:
-                self._refuse(self._waiting.popleft(), PayloadTooLarge("The message is larger than the service takes."))
+                self._refuse(self._waiting.popleft(), refused)
                 self._alone -= 1
 
     def _refuse(self, message: Consumed, error: ServiceError) -> None:
@@ -306,15 +304,15 @@ def _joined(frame: list[Consumed]) -> bytes:
 
 
 def _split(data: str | bytes, count: int) -> list[bytes]:
-    """The answers to a frame of `count` messages. Raises Lost."""
+    """The answers to a frame of `count` messages, or to the first ones, if they are large. Raises Lost."""
     text = data.encode() if isinstance(data, str) else data
-    if count == 1:
+    if count == 1 and not text.startswith(b"["):
         return [text]
     answers: Any = json.loads(text)
     if isinstance(answers, dict) and "refused" in answers:
         # The whole frame is refused: send each message alone to find the cause.
         is_passing = answers["refused"]["status"] in PASSING
         raise Lost(answers["refused"]["detail"], alone=0 if is_passing else count)
-    if not isinstance(answers, list) or len(answers) != count:
+    if not isinstance(answers, list) or not 0 < len(answers) <= count:
         raise Lost("The service answers another number of messages than it was sent.")
     return [to_json(answer) for answer in answers]

@@ -32,6 +32,8 @@ class Caller:
     sessions: tuple[str, ...] = ()
     outside: str | None = None
     """A session that the request named without permission."""
+    has_token: bool = True
+    """Whether the token that admitted the request is still to be used, by its first message or block."""
 
     @property
     def key_id(self) -> str | None:
@@ -129,11 +131,15 @@ async def check() -> None:
 
 
 async def admit() -> None:
-    """Count one more request, such as a message of an open socket. Raises TooManyRequests, or as `check`."""
+    """Count a message of a stream or a block of lines as a request; the first one is paid for by the stream's own request,
+    so that a key with a low rate gets on. Raises TooManyRequests, or as `check`."""
     await check()
     caller = current.get()
-    if caller is not None and caller.key is not None:
+    if caller is None or caller.key is None:
+        return
+    if not caller.has_token:
         await caller.keyring.admit(caller.key)
+    caller.has_token = False
 
 
 async def paced(until: float) -> None:

@@ -46,6 +46,11 @@ class Replicas:
         if name in self._replicas:
             self._replicas[name].forget([id])
 
+    def answer_bytes(self, name: str) -> int:
+        """The `answer_bytes` of the copy; 0 if there is none."""
+        replica = self._replicas.get(name)
+        return 0 if replica is None else replica.answer_bytes
+
     def note_growth(self, replica: Replica, added: int) -> None:
         """Count rounds and predictions; after every SIZE_EVERY of them, measure the copy and make room."""
         replica.added += added

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from okl_core.records.record import size_of
 
 from ..session.codec import WaitingEntry
+from ..session.limits import prediction_bytes
 from ..session.session import Session
 from ..session.turn import Outcome, Position, Turn
 from ..store.base import Full, Head
@@ -86,6 +87,8 @@ class Replica:
     """Predictions of the session whose truth never came; like `store_waiting`, as last counted by the store."""
     size: int = 0
     beside: int = 0
+    answer_bytes: int = 0
+    """The most bytes of the answer to a prediction, when last measured; 0 until the session was loaded."""
     round_s: float = 0.0
     timed: int = 0
     journal: Journal = field(default_factory=Journal)
@@ -121,8 +124,9 @@ class Replica:
         return self.size + self.beside + self.waiting_bytes + SESSION_BYTES
 
     def measure(self, session: Session) -> None:
-        """Measure the memory of the session."""
+        """Measure the memory of the session, and its answers."""
         self.size, self.beside = session.nbytes, session.history.nbytes
+        self.answer_bytes = prediction_bytes(session)
 
     def drop(self) -> None:
         """Drop the copy, and everything made from it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic_core import to_json
-
 from okl.errors import PayloadTooLarge, SessionFull
 from okl_core.errors import ConfigError
 from okl_core.records.record import Raw
@@ -16,6 +14,26 @@ from .truths import Truths
 
 NUMBER_BYTES = 25
 """The most bytes that a number takes in an answer, as JSON with its comma."""
+
+NAMES_BYTES = 512
+"""The most bytes of a prediction's answer beside its forecast: the names of session and members, and the id."""
+
+
+def forecast_bytes(truths: Truths, *, has_intervals: bool) -> int:
+    """The most bytes of a forecast in an answer."""
+    names = truths.names
+    # All probabilities; or score and probability; or a value, with the ends of its interval.
+    numbers = len(names) if truths.has_classes else 2 if names else 3 if has_intervals else 1
+    longest, all_labels = truths.label_bytes
+    # A prediction set may hold every label.
+    return NUMBER_BYTES * numbers + longest + (all_labels + 2 if has_intervals and names else 0)
+
+
+def prediction_bytes(session: Session) -> int:
+    """The most bytes of the answer to a prediction."""
+    if session.task is None:
+        return NAMES_BYTES
+    return NAMES_BYTES + forecast_bytes(session.task.truths, has_intervals=session.coverage is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +81,14 @@ class SessionLimits:
 
     def check_batch(self, rounds: int, truths: Truths, *, has_intervals: bool) -> None:
         """Raises PayloadTooLarge for more rounds than one request may have, or than fit into one answer."""
-        names = truths.names
-        # Numbers in each round: all probabilities; or score and probability; or a value, with the ends of its interval.
-        numbers = len(names) if truths.has_classes else 2 if names else 3 if has_intervals else 1
-        labels = [len(to_json(name)) + 1 for name in names]
-        # A prediction set may hold every label.
-        label = max(labels, default=0) + (sum(labels) + 2 if has_intervals and names else 0)
-        most = min(self.batch, max(1, self.answer_bytes // (NUMBER_BYTES * numbers + label)))
+        most = min(self.batch, max(1, self.answer_bytes // forecast_bytes(truths, has_intervals=has_intervals)))
         if rounds > most:
             raise PayloadTooLarge(f"{rounds} rounds; send at most {most} in one request to this session.", limit=most)
+
+    def check_predictions(self, count: int, session: Session) -> None:
+        """Raises PayloadTooLarge for more predictions than fit into one answer."""
+        most = max(1, self.answer_bytes // prediction_bytes(session))
+        if count > most:
+            raise PayloadTooLarge(
+                f"`x` has {count} inputs; send at most {most} in one request to this session.", limit=most
+            )

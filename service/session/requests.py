@@ -22,12 +22,14 @@ from .truths import Answer
 
 class Question(NamedTuple):
     """Asks for a prediction, which waits for its truth under `id`, or is not kept (None). `raw`: the input, if it was read
-    already; `pointer`: the JSON pointer of `x` in what the client sent."""
+    already; `pointer`: the JSON pointer of `x` in what the client sent. `together`: the first of several in one request has
+    their number."""
 
     x: Input
     id: str | None
     raw: Raw | None = None
     pointer: str = "/x"
+    together: int = 1
 
 
 class Report(NamedTuple):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
+from pydantic_core import to_json
 
 from okl.errors import WrongTruth, WrongType
 from okl_core.types import F64, REALS, Forecast, Interval, Target
@@ -41,7 +43,7 @@ class Answer(NamedTuple):
     labels: tuple[Scalar, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Truths:
     """The mapping between the session's truths and the learner's.
 
@@ -81,6 +83,12 @@ class Truths:
     @property
     def is_classifier(self) -> bool:
         return self.labels is not None or bool(self.names)
+
+    @cached_property
+    def label_bytes(self) -> tuple[int, int]:
+        """The bytes as JSON of the longest label, and of all labels."""
+        sizes = [len(to_json(name)) + 1 for name in self.names]
+        return max(sizes, default=0), sum(sizes)
 
     @property
     def has_classes(self) -> bool:

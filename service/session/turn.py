@@ -165,6 +165,8 @@ class Turn:
 
     def _ask(self, question: Question) -> ResultOf:
         self._check_answers()
+        if question.together > 1:
+            self._limits.check_predictions(question.together, self.session)
         return self._hold(question)
 
     def _hold(self, question: Question) -> ResultOf:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
@@ -18,9 +19,9 @@ from websockets.http11 import Response
 from websockets.sync.server import ServerConnection, serve
 
 from okl.client import AsyncClient, Client
-from okl.conversation import Connect, Conversation, Pause
+from okl.conversation import MOST_ANSWER_BYTES, Connect, Conversation, Pause
 from okl.errors import LimitReached, NotFinite, PayloadTooLarge, ServiceError, WrongType
-from okl.stream import AsyncStream
+from okl.stream import AsyncStream, Stream
 
 pytestmark = pytest.mark.anyio
 
@@ -132,8 +133,10 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("frame", FOREIGN)
-def test_what_is_no_answer_is_told(frame: str | bytes) -> None:
+@contextmanager
+def answered_by(frame: str | bytes) -> Iterator[Stream]:
+    """A stream to a service that answers every frame by this one."""
+
     def answer(socket: ServerConnection) -> None:
         for _ in socket:
             socket.send(frame)
@@ -142,11 +145,23 @@ def test_what_is_no_answer_is_told(frame: str | bytes) -> None:
         serving = Thread(target=server.serve_forever)
         serving.start()
         port = server.socket.getsockname()[1]
-        refused = pytest.raises(ServiceError, match="This is no okl service")
-        with Client(f"http://127.0.0.1:{port}") as client, client.stream("s") as stream, refused:
-            stream.one(learned("a"))
+        with Client(f"http://127.0.0.1:{port}") as client, client.stream("s") as stream:
+            yield stream
         server.shutdown()
         serving.join()
+
+
+@pytest.mark.parametrize("frame", FOREIGN)
+def test_what_is_no_answer_is_told(frame: str | bytes) -> None:
+    with answered_by(frame) as stream, pytest.raises(ServiceError, match="This is no okl service"):
+        stream.one(learned("a"))
+
+
+def test_answers_that_are_too_large_together_are_told() -> None:
+    """A service of another version may not divide them."""
+    too_large = pytest.raises(PayloadTooLarge, match="send fewer messages together")
+    with answered_by(" " * (MOST_ANSWER_BYTES + 1)) as stream, too_large:
+        list(stream.ask([learned("a"), learned("b")], together=2))
 
 
 ROWS: dict[str, Any] = {

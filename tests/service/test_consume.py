@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
 from okl.client import Client
+from okl.conversation import MOST_ANSWER_BYTES
 from okl.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.values import Id
 from service.cli import app
@@ -247,7 +248,6 @@ def test_messages_whose_frame_would_be_refused_hold_nothing_up(redis_url: str, s
 def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
     """Another version of the service may refuse a frame for reasons of its own."""
     frames: list[int] = []
-    answers: list[tuple[str, bool]] = []
 
     async def serve(connection: ServerConnection) -> None:
         async for data in connection:
@@ -258,6 +258,40 @@ def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
             told = [refused if "bad" in one else {"t": one["y"]} for one in some]
             is_whole = isinstance(found, list) and refused not in told
             await connection.send(json.dumps(told if is_whole else told[0] if len(some) == 1 else refused))
+
+    assert taken_from(serve) == [(f"1-{number}", number == 10) for number in range(40)]
+    # Sixteen one by one, and then together again.
+    assert max(frames[frames.index(1) + 16 :]) > 1
+
+
+def test_messages_whose_answers_are_too_large_together_are_sent_one_by_one() -> None:
+    """Another version of the service may answer an array by one of any size."""
+
+    async def serve(connection: ServerConnection) -> None:
+        async for data in connection:
+            found = json.loads(data)
+            is_large = isinstance(found, list) or "bad" in found
+            await connection.send(" " * (MOST_ANSWER_BYTES + 1) if is_large else json.dumps({"t": found["y"]}))
+
+    assert taken_from(serve) == [(f"1-{number}", number == 10) for number in range(40)]
+
+
+def test_an_array_may_be_answered_by_several() -> None:
+    async def serve(connection: ServerConnection) -> None:
+        async for data in connection:
+            found = json.loads(data)
+            if isinstance(found, dict):
+                await connection.send(json.dumps({"t": found["y"]}))
+                continue
+            for start in range(0, len(found), 5):
+                await connection.send(json.dumps([{"t": one["y"]} for one in found[start : start + 5]]))
+
+    assert taken_from(serve) == [(f"1-{number}", False) for number in range(40)]
+
+
+def taken_from(serve: Callable[[ServerConnection], Awaitable[None]]) -> list[tuple[str, bool]]:
+    """The entries of 40 messages, the eleventh of them bad, in the order of their answers, and whether they were refused."""
+    answers: list[tuple[str, bool]] = []
 
     async def run() -> None:
         done = asyncio.Event()
@@ -278,9 +312,7 @@ def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
             await channels.close()
 
     asyncio.run(run())
-    assert answers == [(f"1-{number}", number == 10) for number in range(40)]
-    # Sixteen one by one, and then together again.
-    assert max(frames[frames.index(1) + 16 :]) > 1
+    return answers
 
 
 def test_a_password_in_the_url_is_not_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from okl.errors import StoreTimeout, TooManyRequests
 from service.keys.key import KeyScope, Rate
@@ -17,6 +21,7 @@ from service.keys.rates import Allowances, lease_of
 from service.store.key_store import Grant
 from tests.service.api import Api, serving
 from tests.service.keyed import Made, look_again, make, revoke
+from tests.service.listening import listening
 
 pytestmark = pytest.mark.anyio
 
@@ -269,8 +274,39 @@ async def test_messages_that_are_refused_count_too(limited: tuple[Api, Api, Made
     headers = made.headers | {"Content-Type": "application/x-ndjson"}
     answer = await api.http.post("/sessions/s/stream", content=b'{"no": 1}\n' * 100, headers=headers)
     refused = [json.loads(line)["refused"]["type"] for line in answer.text.splitlines()]
-    assert refused[:18] == ["/problems/invalid-request"] * 18
-    assert set(refused[18:]) == {"/problems/too-many-requests"}
+    # Of 20: the session 1, the first message none of its own.
+    assert refused[:19] == ["/problems/invalid-request"] * 19
+    assert set(refused[19:]) == {"/problems/too-many-requests"}
+
+
+async def test_messages_over_several_streams_cost_a_token_each(limited: tuple[Api, Api, Made]) -> None:
+    api, _, made = limited
+    assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+    headers = made.headers | {"Content-Type": "application/x-ndjson"}
+    for _ in range(3):
+        answer = await api.http.post("/sessions/s/stream", content=b'{"x": [1], "y": 0}\n' * 4, headers=headers)
+        assert [len(json.loads(line)["session"]) for line in answer.text.splitlines()] == [1] * 4
+    # Of 20: the session 1, the messages 12.
+    statuses = [(await api.http.get("/sessions", headers=made.headers)).status_code for _ in range(9)]
+    assert statuses == [200] * 7 + [429] * 2
+
+
+def test_every_socket_of_a_key_with_a_low_rate_gets_a_message_through(tmp_path: Path) -> None:
+    """The token of its handshake pays for it; the next one would wait too long for its own."""
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    admin, slow = asyncio.run(make(store)), asyncio.run(make(store, KeyScope.WRITE, rate=Rate(0.01, 3.0)))
+    with listening(store) as url:
+        httpx.post(f"{url}/sessions", json={"name": "s"}, headers=admin.headers).raise_for_status()
+        address = f"ws{url.removeprefix('http')}/sessions/s/stream"
+        for t in range(1, 4):
+            with connect(address, additional_headers=slow.headers) as connection:
+                connection.send('{"x": [1], "y": 0}')
+                assert json.loads(connection.recv(timeout=20))["t"] == t
+                if t == 3:
+                    connection.send('{"x": [1], "y": 0}')
+                    assert json.loads(connection.recv(timeout=20))["refused"]["status"] == 429
+        with pytest.raises(InvalidStatus):
+            connect(address, additional_headers=slow.headers)
 
 
 async def test_blocks_of_an_endless_body_count_too(limited: tuple[Api, Api, Made]) -> None:
@@ -332,8 +368,8 @@ async def test_a_stream_is_slowed_down_to_its_rate(store_url: str) -> None:
 
         assert [one["t"] for one in await told(made)] == [*range(1, 16)]
         found = await told(slow)
-        assert [one["t"] for one in found[:2]] == [16, 17]
-        assert {one["refused"]["type"] for one in found[2:]} == {"/problems/too-many-requests"}
+        assert [one["t"] for one in found[:3]] == [16, 17, 18]
+        assert {one["refused"]["type"] for one in found[3:]} == {"/problems/too-many-requests"}
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["with a key", "before the first key"])

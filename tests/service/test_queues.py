@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -135,6 +136,25 @@ async def test_nobody_is_missed_where_a_stream_ends_in_a_full_queue(
         await told(asked)
     gc.collect()
     assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_message_is_answered_though_the_worker_stops_while_it_loads_the_session(watched: Watched) -> None:
+    """Those after it in the frame, which wait to know how large an answer is, are refused."""
+
+    async def frames() -> AsyncGenerator[Frame]:
+        yield Frame([UpdateBody(x=[1.0], y=1.0)] * 3, 100, lambda answers: b"[" + b",".join(answers) + b"]")
+
+    async with working(watched.as_store) as worker:
+        await worker.sessions.make(define())
+        gate = Gate(watched, "read")
+        async with aclosing(worker.conversations.answers("s", frames(), {"type": "websocket", "path": "/"})) as answers:
+            waiting = asyncio.ensure_future(anext(answers))
+            await gate.arrived.wait()
+            worker.conversations.close()
+            gate.open()
+            first, *rest = json.loads(await waiting)
+        assert first["t"] == 1
+        assert [one["refused"]["status"] for one in rest] == [503, 503]
 
 
 async def test_a_full_queue_says_when_to_try_again(watched: Watched) -> None:

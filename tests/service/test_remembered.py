@@ -123,6 +123,25 @@ async def test_the_answer_to_as_many_rounds_as_are_allowed_is_no_larger(
         assert bound / 4 < len(answer.content) <= bound + 300
 
 
+@pytest.mark.parametrize(("learner", "settings", "truths"), ANSWERED.values(), ids=ANSWERED)
+async def test_the_answer_to_as_many_predictions_as_are_allowed_is_no_larger(
+    learner: dict[str, Any], settings: dict[str, Any], truths: list[Any]
+) -> None:
+    bound, path = 40_000, "/sessions/s/predictions"
+    async with serving_on(ModelStore(), max_answer_bytes=bound) as api:
+        await api.create(learner, **settings)
+        await api.rounds(X[:10], truths[:10])
+        problem = await api.refused("payload-too-large", "POST", path, {"x": X[:400]})
+        most = problem["limit"]
+        assert problem["detail"] == f"`x` has 400 inputs; send at most {most} in one request to this session."
+        assert (await api.inspect())["waiting"] == 0
+        ids = [f"{i:03}" + '"' * 125 for i in range(most)]
+        answer = await api.http.post(path, json={"x": X[:most], "ids": ids})
+        assert answer.status_code == 200
+        assert bound / 2 < len(answer.content) <= bound
+        await api.refused("payload-too-large", "POST", path, {"x": X[: most + 1]})
+
+
 async def test_rounds_are_told_again_when_an_answer_to_as_many_would_be_too_large_by_now() -> None:
     async with serving_on(ModelStore(), max_answer_bytes=4096) as api:
         await api.http.post("/sessions", json={"name": "s"})

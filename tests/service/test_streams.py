@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from okl.client import Client
 from okl.errors import PayloadTooLarge, SessionNotFound
-from service.api.conversation import MOST_MESSAGES
+from service.api.conversation import MOST_MESSAGES, MOST_TOGETHER
 from tests.service.api import NDJSON, lines, told
 from tests.service.definitions import LABELS, POMDR, ROWS, TRUTHS, X
 
@@ -140,6 +140,45 @@ def test_more_than_is_bounded_waits(url: str, client: Client, session: str) -> N
         for t in range(n):
             assert json.loads(connection.recv(timeout=30))["t"] == t + 1
         sender.join()
+
+
+# -- large answers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(client: Client) -> str:
+    """A session whose answers have 280 kB each: 256 of them, 72 MB, are asked for by 7 kB."""
+    labels = [f"{i:0256}" for i in range(1000)]
+    client.create("s", {"kind": "frequencies"}, labels=labels, interval=0.99)
+    return "s"
+
+
+def test_large_answers_to_one_array_are_several_arrays(url: str, client: Client, wide: str) -> None:
+    asked = [{"x": [1.0], "id": f"p{i}"} for i in range(64)]
+    with connect(f"ws{url.removeprefix('http')}/sessions/s/stream", max_size=MOST_TOGETHER) as connection:
+        connection.send(json.dumps(asked))
+        frames = [json.loads(connection.recv(timeout=30))]
+        while sum(map(len, frames)) < len(asked):
+            frames.append(json.loads(connection.recv(timeout=30)))
+    assert [one["id"] for frame in frames for one in frame] == [one["id"] for one in asked]
+    assert max(map(len, frames)) > 1
+    by_line = told(httpx.post(f"{url}/sessions/s/stream", content=lines(asked), headers=NDJSON))
+    assert by_line == [one for frame in frames for one in frame]
+    # The client takes frames of 16 MiB.
+    with client.stream(wide) as stream:
+        assert sum(len(one["set"]) for one in stream.ask(asked, together=64)) == 64_000
+
+
+def test_no_more_predictions_are_made_than_answers_are_read(url: str, client: Client, wide: str) -> None:
+    with connect(f"ws{url.removeprefix('http')}/sessions/s/stream", max_size=None, max_queue=1) as connection:
+        connection.send(json.dumps([{"x": [1.0]}] * MOST_MESSAGES))
+        time.sleep(1.0)
+        # In flight are 4 MiB; the sockets' buffers hold some more.
+        made = client.inspect(wide)["waiting"]
+        assert made < MOST_MESSAGES / 2
+        count = 0
+        while count < MOST_MESSAGES:
+            count += len(json.loads(connection.recv(timeout=30)))
 
 
 def test_no_such_session(url: str, client: Client) -> None:
