@@ -200,8 +200,12 @@ class Sessions:
         log.info("session deleted", extra={"session": name})
         await self._delete_challengers(name)
 
-    async def delete_unused(self, head: Head) -> bool:
-        """Delete a session if it is unchanged since `head` was read, and no prediction waits. Raises SessionMoving."""
+    async def delete_unused(self, head: Head, not_before: float) -> bool:
+        """Delete a session if it is unchanged since `head` was read, no prediction waits, and it is time by the store's clock
+        too: a worker whose clock is wrong would delete what others use. Raises SessionMoving."""
+        waits = await self._store.waiting(head.name, None, 1)
+        if isinstance(waits, Gone) or waits.now < not_before:
+            return False
         is_deleted = await self._store.delete(head.name, head.tip, unless_waiting=True)
         if is_deleted:
             await self._delete_challengers(head.name)

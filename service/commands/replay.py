@@ -136,6 +136,7 @@ class _Sender:
                 [row.y for row in batch],
                 id=f"{batch[-1].id}-{first}",
             )
+            self._check_round(answers, last)
             for i, row in enumerate(batch):
                 # The answer to a retry has no forecasts if they were many.
                 answer = {name: answers[f"{name}s"][i] for name in ("value", "label") if f"{name}s" in answers}
@@ -168,7 +169,9 @@ class _Sender:
                     out.write(row.number, row.y, answer)
                 waiting.append(row)
             for row in waiting:
-                self.client.update(self.session, row.y, id=row.id, x=self._input(row))
+                self._check_round(
+                    self.client.update(self.session, row.y, id=row.id, x=self._input(row)), row.number + 1
+                )
                 yield row.number + 1
 
     def _ask(self, due: RecordedRow | None, row: RecordedRow) -> Json | None:
@@ -181,10 +184,19 @@ class _Sender:
                 return None
         answer = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
         if "refused" not in answer:
+            self._check_round(answer["update"], due.number + 1)
             return answer["predict"]
         if answer["refused"]["type"].endswith(f"/{IdConflict.slug}"):
             return None
         raise ServiceError(answer["refused"]["detail"])
+
+    def _check_round(self, answer: Json, due: int) -> None:
+        """Raises ServiceError if the rows up to `due` are not the session's rounds, as the store has lost some of them."""
+        if self.way.start is None and not answer["duplicate"] and answer["t"] != due:
+            raise ServiceError(
+                f"Session {self.session!r} is at round {answer['t']:,} after row {due - 1:,}: its store has lost rounds, or "
+                "another stream feeds it. Roll it back to the last good checkpoint, or replay from `--start`."
+            )
 
     def _check(self, out: PredictionsFile, done: int) -> None:
         """Raises ConfigurationError for predictions of other rows than this replay's."""

@@ -108,8 +108,8 @@ def is_progress(identity: bytes, applied: Applied) -> bool:
 
 
 def check_key(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
-    """Raises IdConflict for a block whose answer is forgotten, though the progress of its body counts it as learned; and for
-    a key that was used for lines before and is not now, or the other way round."""
+    """Raises IdConflict for a block whose answer is forgotten, though the progress of its body counts it as learned; for one
+    after lines that the store has lost; and for a key that was used for lines before and is not now, or the reverse."""
     block = batch.body_block
     if block is None:
         of_lines = None if batch.id is None else known.get(body_id_of(batch.id))
@@ -120,18 +120,31 @@ def check_key(name: str, identity: bytes, batch: Batch, known: Mapping[str, obje
         raise id_conflict(name, block.key, "was used for another kind of request")
     progress = known.get(block.body_id)
     if progress is None:
+        if block.blocks:
+            raise _lost_lines(name, block, 0)
         return
     if not isinstance(progress, Applied):
         raise id_conflict(name, block.body_id, "waits for the truth of a prediction")
     if not is_progress(identity, progress):
         raise id_conflict(name, progress.id, "was used for another kind of request")
     blocks, applied = _blocks_and_rounds(identity, progress)
+    if blocks < block.blocks:
+        raise _lost_lines(name, block, applied)
     if blocks > block.blocks:
         detail = (
             f"The first {applied} lines under key {block.key!r} were learned, but the answers to the oldest are no longer "
             "remembered; send the lines after them under another key."
         )
         raise IdConflict(detail, session=name, id=block.key, applied=applied)
+
+
+def _lost_lines(name: str, block: BodyBlock, applied: int) -> IdConflict:
+    """The error for a block after lines that were learned, and that the store has lost since."""
+    detail = (
+        f"The store has lost lines under key {block.key!r} that were learned: {applied} of the {block.rounds} before these "
+        "are left. Send the whole body again under the same key."
+    )
+    return IdConflict(detail, session=name, id=block.key, applied=applied)
 
 
 def _other_lines(name: str, identity: bytes, block: BodyBlock, known: Mapping[str, object]) -> IdConflict:

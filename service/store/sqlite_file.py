@@ -51,7 +51,7 @@ class SqliteFile:
         self.path = path
         self._synchronous = synchronous
         self.timeout_s = timeout_s
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, ...] | None = None
 
     def prepare(self) -> sqlite3.Connection:
         """The first connection: creates the file, switches it to write-ahead logging and creates the tables."""
@@ -195,9 +195,10 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
+def _identity(path: str) -> tuple[int, ...]:
+    """What changes once the file or its log, which is there while the file is open, is deleted or replaced, or emptied."""
+    found, log = os.stat(path), os.stat(f"{path}-wal")
+    return found.st_dev, found.st_ino, log.st_ino, min(found.st_size, 1)
 
 
 def _network_file_system(path: Path) -> str | None:

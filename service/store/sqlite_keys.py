@@ -60,5 +60,5 @@ def _take(db: sqlite3.Cursor, now: float, id: str, owed: float, wanted: float, r
     tokens, at = found if found is not None and None not in found else (burst, now)
     tokens = min(burst, min(burst, tokens + max(0.0, now - at) * rate) - owed)
     granted = min(tokens, wanted) if tokens >= 1.0 else 0.0
-    db.execute("UPDATE keys SET tokens = ?, at = ? WHERE id = ?", (tokens - granted, max(now, at), id))
+    db.execute("UPDATE keys SET tokens = ?, at = ? WHERE id = ?", (tokens - granted, now, id))
     return Grant(granted, 0.0 if granted else (1.0 - tokens) / rate)

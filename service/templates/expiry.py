@@ -95,7 +95,7 @@ class Expiry:
         if self._clock() - used_at < template.idle_s:
             return False
         try:
-            if not await self._sessions.delete_unused(head):
+            if not await self._sessions.delete_unused(head, used_at + template.idle_s):
                 return False
         except ServiceError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):

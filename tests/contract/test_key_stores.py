@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import pytest
+from redis import Redis
 
 from okl.errors import LimitReached
 from service.store import redis_keys, sqlite_keys
 from service.store.base import Store
 from service.store.key_store import RECORD_BYTES, KeepsKeys, KeyRecords, KeyStore
-from tests.contract.stores import Place, on_stores
+from tests.contract.stores import ManualClock, Place, on_stores
 
 pytestmark = [pytest.mark.anyio, on_stores(lambda case: case.is_shared)]
 
@@ -115,6 +117,22 @@ async def test_tokens_flow_in_by_the_clock_of_the_store(place: Place, keys: KeyS
     assert 4.0 - 1e-6 <= found.tokens <= 5.0
     await place.clock.pass_time(1.0)
     assert (await keys.take(ID, 0.0, 100.0, 20.0, 5.0)).tokens == 5.0
+
+
+async def test_a_clock_that_was_ahead_keeps_nobody_out(place: Place, keys: KeyStore) -> None:
+    """An hour ahead when the bucket was last used, and put right since."""
+    await keys.add(ID, b"a", "v1")
+    if isinstance(place.clock, ManualClock):
+        place.clock.now += 3600.0
+    await keys.take(ID, 0.0, 5.0, 20.0, 5.0)
+    if isinstance(place.clock, ManualClock):
+        place.clock.now -= 3600.0
+    else:
+        with Redis(port=urlsplit(place.url).port or 0) as server:
+            server.hincrbyfloat(f"okl:bucket:{ID}", "at", 3600.0)
+    await keys.take(ID, 0.0, 5.0, 20.0, 5.0)
+    await place.clock.pass_time(0.5)
+    assert (await keys.take(ID, 0.0, 5.0, 20.0, 5.0)).tokens == 5.0
 
 
 async def test_a_bucket_of_a_key_is_no_other_keys(keys: KeyStore) -> None:

@@ -212,6 +212,25 @@ async def test_nothing_is_acknowledged_once_the_file_was_lost(path: Path, replac
                 await call
 
 
+@pytest.mark.parametrize("way", ["log", "restored", "emptied"])
+async def test_nothing_is_acknowledged_once_its_log_or_content_was_lost(path: Path, way: str) -> None:
+    """As by a restore into the file, its log removed, under a running service."""
+    async with opened(path) as store:
+        await store.create(NAME, RECORD, FIRST)
+        (a,) = await append_ids(store, "a")
+        backup = path.with_suffix(".backup")
+        shutil.copy(path, backup)
+        if way == "emptied":
+            os.truncate(path, 0)
+        else:
+            if way == "restored":
+                shutil.copy(backup, path)
+            path.with_name(f"{path.name}-wal").unlink()
+            path.with_name(f"{path.name}-shm").unlink()
+        with pytest.raises(StoreUnavailable, match=r"deleted or replaced"):
+            await store.commit(NAME, a.tip, [entry(a.tip, "b")])
+
+
 async def test_a_file_that_was_put_back_is_used_again(path: Path) -> None:
     async with opened(path) as store:
         await store.create(NAME, RECORD, FIRST)

@@ -14,7 +14,7 @@ from okl.errors import (
     ServiceError,
 )
 from service.api.dependencies import Worker
-from service.session.requests import Batch, Report
+from service.session.requests import Batch, BodyBlock, Report
 from service.store.base import Limits
 from tests.oracles.model_store import ModelStore
 from tests.service.api import NDJSON, Api, check_problem, lines, serving, serving_on, told
@@ -41,6 +41,30 @@ async def test_ids_are_remembered_for_a_time(clock: Clock) -> None:
         clock.skip(2.0)
         again = await worker.rounds.update("s", Report(1.0, "u", [1.0]))
         assert (again.t, again.is_duplicate) == (2, False)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_a_body_of_lines_does_not_go_on_over_those_that_the_store_lost(kept: int) -> None:
+    """Between two of its blocks the store came back with less: with one block, or with none."""
+
+    def block(i: int) -> Batch:
+        body_block = BodyBlock("k", i, 2 * i)
+        return Batch(X[2 * i : 2 * i + 2], [1.0, 2.0], body_block.block_id, body_block=body_block)
+
+    async with working(ModelStore()) as worker:
+        await worker.sessions.create(define())
+        for i in range(3):
+            await worker.rounds.rounds("s", block(i))
+        await worker.sessions.delete("s")
+        await worker.sessions.create(define())
+        for i in range(kept):
+            await worker.rounds.rounds("s", block(i))
+        with pytest.raises(IdConflict, match="lost lines") as refused:
+            await worker.rounds.rounds("s", block(3))
+        assert refused.value.extra["applied"] == 2 * kept
+        again = [await worker.rounds.rounds("s", block(i)) for i in range(4)]
+        assert [one.is_duplicate for one in again] == [i < kept for i in range(4)]
+        assert again[-1].t == 8
 
 
 async def test_so_many_ids_are_remembered(clock: Clock) -> None:

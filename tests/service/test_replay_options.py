@@ -110,6 +110,26 @@ def test_a_batch_that_is_sent_again_is_not_learned_again(run, client: Client, tm
     assert client.inspect("s")["t"] == 50
 
 
+@pytest.mark.parametrize("options", [("--batch", 20), ("--delay", 3)])
+def test_rows_that_are_not_the_rounds_stop_it(
+    run, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[Any, ...]
+) -> None:
+    """In the middle another stream feeds the session, or its store comes back with less: both move the round."""
+    arguments = (stream(tmp_path / "s.csv", 60), "--session", "s", "--label", "y", *options)
+    name = "rounds" if "--batch" in options else "step"
+    sent, calls = getattr(Client, name), []
+
+    def send(self: Client, *given: Any, **more: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 2:
+            client.update("s", "low", x={"a": 0.1, "b": 0.1, "note": "n"})
+        return sent(self, *given, **more)
+
+    monkeypatch.setattr(Client, name, send)
+    assert "its store has lost rounds" in " ".join(run(*arguments, code=1).split())
+    assert len(calls) == 2
+
+
 def test_a_killed_replay_goes_on_and_learns_nothing_twice(run, url: str, client: Client, tmp_path: Path) -> None:
     """Killed again and again in the middle, the rows are those of one that ran through."""
     path, out = stream(tmp_path / "s.csv", 120), tmp_path / "p.csv"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from okl.client import Client
 from okl.errors import SessionNotFound, TemplateNotFound
 from service.api.lines import MEDIA_TYPE
 from service.keys.key import KeyScope
+from service.store.base import Gone, WaitingPage
 from service.store.sqlite import SqliteStore
 from service.store.template_store import TEMPLATE_BYTES
 from service.templates import expiry, templates
@@ -327,7 +329,14 @@ async def test_a_session_used_between_the_look_and_the_deletion_stays(timed: Api
     seen = (await sessions.list(None, 10)).sessions
     await timed.update(1.0, "clicks.a", x=X)
     await timed.predict(X, "clicks.b")
-    assert [await sessions.delete_unused(one.head) for one in seen] == [False, False]
+    assert [await sessions.delete_unused(one.head, 0.0) for one in seen] == [False, False]
+
+
+async def test_a_worker_whose_clock_is_ahead_deletes_nothing(timed: Api, clock: Clock) -> None:
+    await timed.update(1.0, "clicks.a", x=X)
+    ahead = Expiry(timed.worker.templates, timed.worker.sessions, clock=lambda: clock() + 1e7)
+    assert await ahead.sweep() == 0
+    assert await names(timed) == ["clicks.a"]
 
 
 async def test_a_sweep_is_bounded_and_the_next_goes_on_behind_it(
@@ -349,8 +358,15 @@ async def test_several_sweepers_delete_a_session_once(timed: Api, clock: Clock) 
     assert sum(await asyncio.gather(*(one.sweep() for one in made))) == 5
 
 
-async def test_idle_sessions_go_on_every_store(workers: tuple[Api, Api]) -> None:
+async def test_idle_sessions_go_on_every_store(workers: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = workers
+    waiting = type(one.worker.store).waiting
+
+    async def waiting_later(store: Any, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
+        page = await waiting(store, name, after, limit)
+        return page if isinstance(page, Gone) else replace(page, now=page.now + 70.0)
+
+    monkeypatch.setattr(type(one.worker.store), "waiting", waiting_later)
     await put(one, idle_s=60)
     await one.update(1.0, "clicks.a", x=X)
     await other.predict(X, "clicks.waits")

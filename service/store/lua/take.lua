@@ -11,6 +11,6 @@ tokens = math.min(burst, math.min(burst, tokens + math.max(0, now - at) * rate) 
 local granted, wait = 0, 0
 if tokens >= 1 then granted = math.min(tokens, wanted) else wait = (1 - tokens) / rate end
 tokens = tokens - granted
-call('HSET', bucket, 'tokens', string.format('%.17g', tokens), 'at', string.format('%.17g', math.max(now, at)))
+call('HSET', bucket, 'tokens', string.format('%.17g', tokens), 'at', string.format('%.17g', now))
 call('PEXPIRE', bucket, math.ceil(math.min((burst - tokens) / rate, 1e9) * 1000) + 1000)
 return {string.format('%.17g', granted), string.format('%.17g', wait)}
