@@ -42,8 +42,8 @@ test-kernels: .venv/dev
 		OPENBLAS_CORETYPE=$$core $(PYTEST) $(CASES) $(KERNEL_TESTS) \
 			--deselect $(CONTRACT)::test_contract_of_all_kernels || exit 1; \
 	done
-test-sensitive:
-	$(MAKE) test-kernels KERNEL_TESTS="$(SENSITIVE)"
+test-sensitive: KERNEL_TESTS := $(SENSITIVE)
+test-sensitive: test-kernels
 
 # Every test that needs Redis, on Valkey or another compatible server: make test-valkey SERVER=/path/to/redis-server
 SERVER ?= valkey-server
