@@ -84,6 +84,10 @@ class BodyBlock(NamedTuple):
         return f"{self.key}-{self.blocks}"
 
     @property
+    def previous_id(self) -> str | None:
+        return f"{self.key}-{self.blocks - 1}" if self.blocks else None
+
+    @property
     def body_id(self) -> str:
         return body_id_of(self.key)
 
@@ -104,9 +108,11 @@ class Batch:
 
     @property
     def kin(self) -> set[str]:
-        """The ids that tell whether its key was used before, for lines or for another body."""
-        if self.body_block is not None:
-            return {self.body_block.key, self.body_block.body_id}
+        """The ids that tell whether its key was used before, and of lines whether those before these are known."""
+        block = self.body_block
+        if block is not None:
+            ids = {block.key, block.body_id}
+            return ids if block.previous_id is None else ids | {block.previous_id}
         return set() if self.id is None else {body_id_of(self.id)}
 
     @property
