@@ -93,8 +93,8 @@ class SqliteFile:
             is_same = False
         if not is_same:
             raise StoreUnavailable(
-                f"The SQLite file {self.path} was deleted or replaced while it was in use, and nothing is acknowledged "
-                "any more: put the file back, or restart the service to go on with what is there now."
+                f"The SQLite file {self.path}, or its log, was deleted or replaced while it was in use, and nothing is "
+                "acknowledged any more: put the file back, or restart the service to go on with what is there now."
             )
 
     def warnings(self) -> Sequence[str]:
