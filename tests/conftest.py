@@ -24,6 +24,8 @@ from tests.redis_server import flush, free_port, own_all_slots, redis_server
 from tests.selection import is_left_out, leave_few, mark_slow
 from tests.warm import warm
 
+collect_ignore = ["warm_imports.py"]  # importing it, as for its doctests, sets the variables of OpenBLAS
+
 # Machine speed and load vary, so example deadlines are meaningless.
 settings.register_profile(
     "okl", settings.default, max_examples=12 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
+import random
 import re
 import time
 from pathlib import Path
@@ -347,9 +349,10 @@ async def test_a_worker_that_cannot_ask_for_the_keys_refuses_and_is_alive(tmp_pa
 
 
 def test_the_comparison_takes_as_long_wherever_the_key_is_wrong() -> None:
-    """Medians of interleaved groups: an early exit at the first byte of 43 would be far beyond the noise of either.
+    """The fastest of interleaved groups: an early exit at the first byte of 43 would be far beyond the noise of either.
 
     What is compared is a digest, so that even its timing would tell nothing of the secret; this holds the code to both.
+    A busy processor slows any group, but not the same one in each of several trials.
     """
     key, text = mint("k", KeyScope.READ, now=NOW)
     ring = Keyring(is_open=False)
@@ -361,16 +364,21 @@ def test_the_comparison_takes_as_long_wherever_the_key_is_wrong() -> None:
         "last": text[:-1] + other.get(text[-1], "A"),
         "unknown": "okl_zzzzzzzz_" + text[start:],
     }
-    times: dict[str, list[float]] = {name: [] for name in wrong}
-    for _ in range(300):
-        for name, given_text in wrong.items():
-            began = time.process_time_ns()
-            for _ in range(20):
-                ring.key_of(given_text)
-            times[name].append((time.process_time_ns() - began) / 20)
-    low = {name: sorted(found)[len(found) // 4] for name, found in times.items()}
-    # An unknown id skips nothing: it is hashed and compared with 32 bytes too.
-    assert max(low.values()) < 1.25 * min(low.values()) + 200.0, low
+    trials: list[dict[str, float]] = []
+    for _ in range(8):
+        least = dict.fromkeys(wrong, math.inf)
+        for turn in range(60):
+            # Each follows the others equally often: what runs first after a pause finds cold caches.
+            for name in random.Random(turn).sample(sorted(wrong), len(wrong)):
+                began = time.process_time_ns()
+                for _ in range(20):
+                    ring.key_of(wrong[name])
+                least[name] = min(least[name], (time.process_time_ns() - began) / 20)
+        # An unknown id skips nothing: it is hashed and compared with 32 bytes too.
+        if max(least.values()) < 1.25 * min(least.values()) + 200.0:
+            return
+        trials.append(least)
+    pytest.fail(f"{trials}")
 
 
 def test_create_app_asks_nothing_of_the_store_before_it_runs() -> None:
