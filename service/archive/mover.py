@@ -107,6 +107,22 @@ async def _readdressed(source: Store, name: str, moved: Moved, to: str) -> Moved
     return moved
 
 
+async def undo(source: Store, target: Store, name: str) -> Moved:
+    """Open the remains of a session that the target has lost; it continues at the source, from the round at which it moved.
+
+    Raises SessionNotFound, SessionMoving, SessionExists: the target has a session of this name.
+    """
+    head = present(await source.head(name), name)
+    if head.seal:
+        if Seal.of(head.seal).kind != "moved":
+            raise sealed(name, head.seal)
+        if isinstance(await target.head(name), Head):
+            raise SessionExists(name)
+        await source.unseal(name, head.seal)
+        log.info("session opened again", extra={"session": name, "t": head.tip.round})
+    return Moved(name, head.tip.round, is_new=bool(head.seal), remains=b"")
+
+
 async def rename(store: Store, name: str, new_name: str) -> Moved:
     """Rename a session and its challengers. Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
     if name == new_name:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from okl.errors import ConfigurationError, ServiceError
+from okl.errors import ConfigurationError, ServiceError, SessionMoved
 
 from .options import StoreOption
 from .outcome import errors_in_a_line
@@ -17,6 +17,7 @@ from .stores import check_kept, check_there, opened
 from .terminal import console
 
 if TYPE_CHECKING:
+    from ..archive.mover import Moved
     from ..archive.transport import Carried
     from ..store.base import Store
 
@@ -75,6 +76,9 @@ def add_to(app: typer.Typer) -> None:
         session: Names = None,
         store: StoreOption = None,
         tell: Annotated[str, typer.Option(help="Url of the service there, told to clients that still ask here.")] = "",
+        undo: Annotated[
+            bool, typer.Option("--undo", help="Open moved sessions here again, which the target has lost.")
+        ] = False,
     ) -> None:
         """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
         from okl.addresses import checked_url
@@ -86,7 +90,15 @@ def add_to(app: typer.Typer) -> None:
                 raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
-            _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)
+            if undo and not session:
+                raise ConfigurationError("--undo takes the names of the sessions that the target has lost.")
+            names = session or []
+
+            async def moved(stores: Sequence["Store"]) -> int:
+                source, target = stores
+                return await (_undo(source, target, names) if undo else _move(source, target, names, tell))
+
+            _run(_url(store), moved, to)
 
 
 def add_past_to(app: typer.Typer) -> None:
@@ -166,17 +178,41 @@ async def _export(store: "Store", names: Sequence[str], out: Path, is_folder: bo
 async def _move(source: "Store", target: "Store", names: Sequence[str], tell: str) -> int:
     from ..archive.mover import move
     from ..archive.parts import LEASE_S
-    from ..archive.transport import Carried, names_in
+    from ..archive.transport import names_in
+    from ..store.base import Gone
+
+    async def moved(name: str) -> "Moved":
+        try:
+            return await move(source, target, name, to=tell, patience_s=LEASE_S + 1.0)
+        except SessionMoved as error:
+            if not isinstance(await target.head(name), Gone):
+                raise
+            raise SessionMoved(
+                f"{error.detail} The target has none of this name; if it has lost it, see --undo."
+            ) from error
+
+    return await _each(names or await names_in(source), moved, "moved")
+
+
+async def _undo(source: "Store", target: "Store", names: Sequence[str]) -> int:
+    from ..archive.mover import undo
+
+    return await _each(names, lambda name: undo(source, target, name), "opened again")
+
+
+async def _each(names: Sequence[str], work: Callable[[str], Awaitable["Moved"]], what: str) -> int:
+    """Tell of each session what was done, or why it was not; return how many were refused."""
+    from ..archive.transport import Carried
 
     failed = 0
-    for name in names or await names_in(source):
+    for name in names:
         try:
-            moved = await move(source, target, name, to=tell, patience_s=LEASE_S + 1.0)
+            moved = await work(name)
         except ServiceError as error:
-            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), "moved")
+            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), what)
             failed += 1
         else:
-            _say(Carried(name, moved.round, moved.is_new), "moved")
+            _say(Carried(name, moved.round, moved.is_new), what)
     return failed
 
 

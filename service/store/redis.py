@@ -225,7 +225,11 @@ class RedisStore:
     async def summarize(self, name: str, tip: Tip, summary: bytes) -> bool:
         check_summary(summary)
         # Not `is_write`: a summary is rewritten every second, so it need not wait for replicas.
-        return bool(await self._run(scripts.SUMMARIZE, name, text_of(tip), summary))
+        is_noted = bool(await self._run(scripts.SUMMARIZE, name, text_of(tip), summary))
+        if is_noted and self._connections.is_cluster:
+            # The server of the index may have lost it alone; `list` removes a name whose session was deleted meanwhile.
+            await self._index("ZADD", 0, name)
+        return is_noted
 
     async def told(self, name: str, tip: Tip, count: int) -> bool:
         check_number(count)

@@ -31,6 +31,10 @@ class Cluster:
         """The address of the node in the url; the driver's errors name the node that failed, if they know it."""
         return self._server
 
+    @property
+    def is_cluster(self) -> bool:
+        return True
+
     async def open(self) -> None:
         # Initialize here: on a concurrent first use, each task would discover the nodes.
         self._free = asyncio.Semaphore(self._at_once)

@@ -64,6 +64,11 @@ class Connections(Protocol):
         """The address of the server or servers, for the log."""
         ...
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether one server may come back with less while the others have kept what they had."""
+        ...
+
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -116,6 +121,10 @@ class Lanes:
     def server(self) -> str:
         """The address of the server; under Sentinel those of the Sentinels until they have named the master."""
         return self._server
+
+    @property
+    def is_cluster(self) -> bool:
+        return False
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()

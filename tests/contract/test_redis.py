@@ -174,6 +174,17 @@ async def test_a_listing_heals_the_index(store: Store, server: redis.Redis) -> N
     assert server.keys("*") == []
 
 
+async def test_a_summary_lists_a_session_again_that_the_server_of_the_index_has_lost(redis_cluster_url: str) -> None:
+    async with opened(redis_cluster_url) as store:
+        await store.create(NAME, b"", FIRST)
+        with redis.RedisCluster.from_url(redis_cluster_url.replace("+cluster", "")) as cluster:
+            cluster.delete("okl:sessions")
+        assert await store.summarize(NAME, first_tip(), b"of another session") is False
+        assert await store.count() == 0
+        assert await store.summarize(NAME, FIRST, b"") is True
+        assert [head.name for head in (await store.list(None, 10)).heads] == [NAME]
+
+
 async def test_a_damaged_head_in_a_cluster_is_left_out_of_the_list(redis_cluster_url: str) -> None:
     async with opened(redis_cluster_url) as store:
         for name in (NAME, "other"):

@@ -76,6 +76,17 @@ def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
         assert (told["type"], told["location"]) == ("/problems/session-moved", "https://new.example")
 
 
+def test_a_move_is_undone_if_the_target_has_lost_the_session(store: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.sqlite3'}"
+    okl("move", "a", "--store", store, "--to", target)
+    assert "exists" in okl("move", "a", "--store", store, "--to", target, "--undo", code=1)
+    (tmp_path / "target.sqlite3").unlink()
+    assert "see --undo" in okl("move", "a", "--store", store, "--to", target, code=1)
+    assert okl("move", "a", "--store", store, "--to", target, "--undo") == "a: opened again at round 3\n"
+    assert "names of the sessions" in okl("move", "--store", store, "--to", target, "--undo", code=2)
+    assert sessions(store) == dict.fromkeys(NAMES, (3, 1))
+
+
 def test_an_address_that_is_too_long_is_told_before_anything_is_moved(store: str, tmp_path: Path) -> None:
     target, longest = f"sqlite:///{tmp_path / 'target.sqlite3'}", "https://new.example/" + '"' * 460
     told = okl("move", "a", "--store", store, "--to", target, "--tell", f"{longest}/", code=2)

@@ -14,7 +14,7 @@ from okl.errors import (
     SessionNotFound,
     StoreTimeout,
 )
-from service.archive.mover import move, rename
+from service.archive.mover import move, rename, undo
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Store, Tip
@@ -47,6 +47,32 @@ async def test_there_and_back(stores: tuple[Store, Store]) -> None:
     tip = (await head(sqlite, "s")).tip
     await append(sqlite, chain(tip, "p", "q", "cancelled"), "s")
     assert ((await head(sqlite, "s")).waiting, (await head(sqlite, "s")).never_came) == (0, 1)
+
+
+async def test_a_session_that_the_target_has_lost_continues_at_the_source(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    await filled(source)
+    before = await told(source)
+    await move(source, target, "s")
+    with pytest.raises(SessionExists):
+        await undo(source, target, "s")
+    assert not is_live(await source.head("s"))
+    await target.delete("s")
+    assert (await undo(source, target, "s")).is_new
+    assert await told(source) == before
+    assert not (await undo(source, target, "s")).is_new  # it is open already
+    assert (await move(source, target, "s")).is_new
+    assert await told(target) == before
+
+
+async def test_a_copy_that_is_still_arriving_is_not_opened_by_undoing_a_move(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    await filled(source)
+    await source.seal("s", Seal("arriving", "x").note(), FOR_GOOD)
+    with pytest.raises(SessionMoving):
+        await undo(source, target, "s")
+    with pytest.raises(SessionNotFound):
+        await undo(target, source, "s")
 
 
 @pytest.mark.parametrize("is_after", [False, True])
