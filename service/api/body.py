@@ -55,7 +55,7 @@ def _unquoted(value: object) -> object:
     return value[1:-1] if isinstance(value, str) and is_quoted else value
 
 
-def idempotency_key(
+async def idempotency_key(
     key: Annotated[
         str | None,
         BeforeValidator(_unquoted),

@@ -57,7 +57,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A plain function, and where its arguments come from: the request (None), a parameter, another call."""
+    """A coroutine function, and where its arguments come from: the request (None), a parameter, another call."""
 
     function: Callable[..., Any]
     arguments: tuple[tuple[str, Source], ...]
@@ -75,11 +75,7 @@ class Call:
             if isinstance(source, Call):
                 yield from source.functions()
 
-    def run(self, request: Request, given: Mapping[Parameter, Any]) -> Any:
-        """Call the function as FastAPI would, but not in a thread, so it must not block."""
-        return self.function(**self.values(request, given))
-
-    def values(self, request: Request, given: Mapping[Parameter, Any]) -> dict[str, Any]:
+    async def values(self, request: Request, given: Mapping[Parameter, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name, source in self.arguments:
             if source is None:
@@ -87,7 +83,7 @@ class Call:
             elif isinstance(source, Parameter):
                 values[name] = given[source]
             else:
-                values[name] = source.run(request, given)
+                values[name] = await source.function(**await source.values(request, given))
         return values
 
 
@@ -103,7 +99,7 @@ class Plan:
     reader: Reader
 
     async def run(self, request: Request, given: Mapping[Parameter, Any]) -> Any:
-        values = self.call.values(request, given)
+        values = await self.call.values(request, given)
         values[self.body] = await self.reader.read(request)
         return await self.call.function(**values)
 
@@ -114,12 +110,8 @@ class NotPlain(Exception):
 
 def _call_of(function: Callable[..., Any], body: str = "") -> Call:
     """Raises NotPlain."""
-    if (
-        not inspect.isfunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-        or inspect.iscoroutinefunction(function) != bool(body)
-    ):
+    # FastAPI would call a plain function in a thread.
+    if not inspect.iscoroutinefunction(function):
         raise NotPlain
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters

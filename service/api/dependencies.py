@@ -1,4 +1,7 @@
-"""Dependencies of the routes: typed, so that editors can follow them, and replaceable by `dependency_overrides`."""
+"""Dependencies of the routes: typed, so that editors can follow them, and replaceable by `dependency_overrides`.
+
+They are coroutines, since FastAPI calls a plain function in a thread, which takes longer than all that a small round does.
+"""
 
 from __future__ import annotations
 
@@ -79,51 +82,51 @@ def worker_of(request: HTTPConnection) -> Worker:
     return cast(Worker, request.app.state.worker)
 
 
-def rounds_of(request: Request) -> Rounds:
+async def rounds_of(request: Request) -> Rounds:
     return worker_of(request).rounds
 
 
-def sessions_of(request: Request) -> Sessions:
+async def sessions_of(request: Request) -> Sessions:
     return worker_of(request).sessions
 
 
-def states_of(request: Request) -> States:
+async def states_of(request: Request) -> States:
     return worker_of(request).states
 
 
-def challengers_of(request: Request) -> Challengers:
+async def challengers_of(request: Request) -> Challengers:
     return worker_of(request).challengers
 
 
-def templates_of(request: Request) -> Templates:
+async def templates_of(request: Request) -> Templates:
     return worker_of(request).templates
 
 
-def past_of(request: Request) -> PastReader:
+async def past_of(request: Request) -> PastReader:
     return worker_of(request).past
 
 
-def event_streams_of(request: Request) -> EventStreams:
+async def event_streams_of(request: Request) -> EventStreams:
     return worker_of(request).event_streams
 
 
-def conversations_of(request: Request) -> Conversations:
+async def conversations_of(request: Request) -> Conversations:
     return worker_of(request).conversations
 
 
-def settings_of(request: Request) -> Settings:
+async def settings_of(request: Request) -> Settings:
     return worker_of(request).settings
 
 
-def exposition_of(request: Request) -> Exposition:
+async def exposition_of(request: Request) -> Exposition:
     return worker_of(request).exposition
 
 
-def store_of(request: Request) -> Store:
+async def store_of(request: Request) -> Store:
     return worker_of(request).store
 
 
-def most_together_of(request: Request) -> int:
+async def most_together_of(request: Request) -> int:
     return worker_of(request).settings.max_together
 
 
@@ -144,7 +147,7 @@ _TAGS = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")
 _OWN = re.compile(r'(?<!W/)"([0-9]{1,20}-[0-9a-f]{32})"')
 
 
-def tips_of(
+async def tips_of(
     request: Request,
     given: Annotated[
         str | None,

@@ -66,7 +66,7 @@ twins = APIRouter(tags=["pages"], include_in_schema=False)
 """The JSON twins: for each page, the document that it shows."""
 
 
-def views_of(sessions: SessionsDep, past: PastDep, challengers: ChallengersDep) -> Views:
+async def views_of(sessions: SessionsDep, past: PastDep, challengers: ChallengersDep) -> Views:
     """The source of the pages' documents."""
     return SessionViews(sessions, past, challengers)
 
@@ -74,7 +74,7 @@ def views_of(sessions: SessionsDep, past: PastDep, challengers: ChallengersDep) 
 ViewsDep = Annotated[Views, Depends(views_of)]
 
 
-def asked_of(
+async def asked_of(
     q: Annotated[str, Query(max_length=64, description="Part of the name or of the kind.")] = "",
     state: Annotated[Kept, Query()] = "all",
     sort: Annotated[Order, Query()] = "name",

@@ -27,11 +27,11 @@ _LOCAL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 signing = APIRouter(include_in_schema=False)
 
 
-def keyring_of(request: Request) -> Keyring:
+async def keyring_of(request: Request) -> Keyring:
     return request.app.state.keyring
 
 
-def audit_of(request: Request) -> Audit:
+async def audit_of(request: Request) -> Audit:
     return request.app.state.audit
 
 

@@ -126,6 +126,8 @@ class Queues:
     async def _drive(self, name: str, queue: SessionQueue) -> None:
         """Serve the queue until it is empty."""
         try:
+            # An answer that was just given leaves before its round is learned.
+            await asyncio.sleep(0)
             while True:
                 await self._safely(queue, self._finish(queue.replica), ())
                 if not queue.requests:

@@ -52,7 +52,7 @@ class Backend:
     calls = 0
 
 
-def backend_of(request: Request) -> Backend:
+async def backend_of(request: Request) -> Backend:
     backend: Backend = request.app.state.backend
     backend.calls += 1
     return backend

@@ -149,6 +149,29 @@ def test_others_are_answered_while_columns_are_read(client: Client, url: str, mo
         assert answer.result().json()["t"] == N
 
 
+def numbers(n: int, **more: Any) -> pa.Table:
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(X[:n].ravel()), X.shape[1])
+    return pa.table({"x": rows, "y": Y[:n], **more})
+
+
+@pytest.mark.parametrize(
+    ("table", "is_quick"),
+    [
+        (numbers(100), True),
+        (numbers(100, weight=[1] * 100), True),
+        (numbers(101), False),  # in two batches
+        (numbers(100, weight=["a"] * 100), False),
+        (of_rows(n=100), False),  # texts for truths
+        (pa.table({"x": [[1.0]], "y": [1.0]}), False),  # lists of any length
+        (pa.table({"f": [1.0], "y": [1.0]}), False),
+        (numbers(100).replace_schema_metadata({"a": "b" * 5000}), False),
+    ],
+)
+def test_few_numbers_are_read_without_a_thread(table: pa.Table, is_quick: bool) -> None:
+    assert arrow.is_quick_to_read(stream(table)) is is_quick
+    assert not arrow.is_quick_to_read(stream(table) + b"\x00" * arrow.QUICK_BYTES)
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [
@@ -259,6 +282,8 @@ def test_damaged_bytes_never_fail_otherwise(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(body)))
+    damaged = bytes(body[:cut] if cut % 2 else body)
+    arrow.is_quick_to_read(damaged)
     with suppress(InvalidInput, MalformedBody, PayloadTooLarge):
-        x, y, _ = arrow.read(bytes(body[:cut] if cut % 2 else body), LIMITS)
+        x, y, _ = arrow.read(damaged, LIMITS)
         assert len(x) == len(y)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
 
+from service.app import create_app
+from service.settings import Settings
 from tests.service.checked_app import (
     PLAIN,
     Wire,
@@ -111,6 +116,23 @@ async def test_both_ways_give_the_same_answers(name: str) -> None:
     for app in SOLVED_BY_FASTAPI:
         assert without_instance(await ask(app, "POST", path, **request)) == expected
     assert without_instance(await ask(TWICE, "POST", "/v1" + path, **request)) == expected
+
+
+def dependencies_of(dependant: Dependant) -> Iterator[Any]:
+    for one in dependant.dependencies:
+        yield one.call
+        yield from dependencies_of(one)
+
+
+def test_no_dependency_of_a_route_is_called_in_a_thread() -> None:
+    """FastAPI would call a plain function in one, and the way there and back takes longer than a round."""
+    contexts = list(iter_route_contexts(create_app(Settings(store="sqlite://")).routes))
+    routes = [one.original_route for one in contexts if isinstance(one.original_route, APIRoute)]
+    assert len(routes) > 50
+    for route in routes:
+        for call in dependencies_of(route.dependant):
+            of_class = inspect.iscoroutinefunction(type(call).__call__)
+            assert of_class or inspect.iscoroutinefunction(call), (route.path, call)
 
 
 async def test_an_answer_that_is_no_response_is_json() -> None:
