@@ -5,15 +5,15 @@ A real service, a real data set, and labels that change their meaning after two 
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from okl.client import Client
 from service.demo_data import magic
+from tests.chromium import chromium_browser
 from tests.command import serving
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
@@ -55,22 +55,19 @@ def shoot(browser: Browser, url: str, name: str, *, width: int, height: int, sch
 
 
 def main() -> None:
-    path = shutil.which("chromium")
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(f"sqlite:///{folder}/okl.sqlite3", Path(folder)) as (_, base),
         Client(base) as client,
-        sync_playwright() as playwright,
+        chromium_browser() as browser,
     ):
         while not client.is_ready():
             time.sleep(0.1)
         stream(client)
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = f"{base}/sessions/telescope-aioli/page"
         shoot(browser, page, "dashboard", width=1280, height=1060, scheme="light")
         shoot(browser, base, "dashboard-sessions", width=1280, height=560, scheme="dark")
         shoot(browser, page, "dashboard-phone", width=390, height=844, scheme="dark")
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -49,9 +49,13 @@ if ! command -v openssl >/dev/null 2>&1; then
 fi
 
 program=chromium package=chromium
-if ! command -v chromium >/dev/null 2>&1 && ! command -v chromium-browser >/dev/null 2>&1 \
-    && ! command -v google-chrome >/dev/null 2>&1; then
-    apt_install chromium || give_up "installing it needs root or sudo"
+if ! command -v chromium-headless-shell >/dev/null 2>&1 && ! command -v chromium >/dev/null 2>&1 \
+    && ! command -v chromium-browser >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
+    # Debian has one without a window, which is smaller.
+    if apt-cache show chromium-headless-shell >/dev/null 2>&1; then
+        package=chromium-headless-shell
+    fi
+    apt_install "$package" || give_up "installing it needs root or sudo"
 fi
 
 program=redis-server package="redis or redis-server"
