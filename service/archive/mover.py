@@ -21,7 +21,7 @@ from ..session.names import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
 from ..store.base import Gone, Head, Store, present
 from ..store.moving import FOR_GOOD, Seal, sealed
-from .parts import Arrival, Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
+from .parts import Arrival, Lease, arrival_note, arriving, new_token, overtaken, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
 
@@ -54,15 +54,15 @@ async def move(
         if not is_challenger(new_name) and isinstance(await target.head(new_name), Gone):
             await delete_orphans(target, new_name)
         arrival = await take_in(target, new_name, parts_of(source, name, lease), token)
-        copy = await arrived(target, new_name, arrival.note)
-        if copy is None:
+        copy = await arriving(target, new_name, token)
+        if copy is None or copy.seal != arrival.note:
             raise overtaken(new_name)
         await lease.finish(remains)
     except BaseException:
         # If the reply of the last call was lost, the session may be sealed as moved; then the copy must stay.
         with contextlib.suppress(ServiceError):
             if await lease.give_back():
-                await take_away(target, new_name, Seal("arriving", token).note())
+                await take_away(target, new_name, token)
         raise
     await _open(source, target, name, new_name, arrival, remains.note())
     log.info("session moved", extra={"session": name, "as": new_name, "t": copy.tip.round})
@@ -70,25 +70,33 @@ async def move(
 
 
 async def _open(source: Store, target: Store, name: str, new_name: str, arrival: Arrival, remains: bytes) -> None:
-    """Open the copy. If its place was deleted or is another's, the source continues: raises SessionMoving."""
-    if await target.unseal(new_name, *arrival):
-        return
+    """Open the copy. If it is incomplete, deleted, or its place is another's, the source continues: raises SessionMoving."""
+    if not await target.unseal(new_name, *arrival):
+        await _continue(source, target, name, new_name, remains)
+        raise overtaken(new_name)
+
+
+async def _continue(source: Store, target: Store, name: str, new_name: str, remains: bytes) -> None:
+    """Let the source continue, and delete the copy."""
     # The source first: without its permanent seal nobody opens the copy any more.
     await source.unseal(name, remains)
-    await take_away(target, new_name, arrival.note)
-    raise overtaken(new_name)
+    await take_away(target, new_name, Seal.of(remains).token)
 
 
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
-    """The result of an earlier call that reached step 3, opened now if need be; None if the session has no permanent seal."""
+    """The result of an earlier call that reached step 3, opened now if need be; None if the session is to be moved: it has no
+    permanent seal, or the target has lost a part of the copy."""
     head = present(await source.head(name), name)
     if not head.seal:
         return None
     seal, existing = Seal.of(head.seal), await target.head(new_name)
     if seal.kind == "moved" and isinstance(existing, Head):
-        note = Seal("arriving", seal.token).note()
+        note = arrival_note(seal.token)
         ours = present(await source.whole(name), name)
-        if (copy := await arrived(target, new_name, note)) is not None:
+        if (copy := await arriving(target, new_name, seal.token)) is not None:
+            if copy.seal != note:
+                await _continue(source, target, name, new_name, head.seal)
+                return None
             await _open(source, target, name, new_name, Arrival(note, ours.first.digest), head.seal)
             return Moved(new_name, copy.tip.round, is_new=False, remains=head.seal)
         its = await target.whole(new_name)
@@ -118,7 +126,9 @@ async def undo(source: Store, target: Store, name: str) -> Moved:
             raise sealed(name, head.seal)
         if isinstance(await target.head(name), Head):
             raise SessionExists(name)
-        await source.unseal(name, head.seal)
+        if not await source.unseal(name, head.seal):
+            # Its remains tell another address by now.
+            raise sealed(name, head.seal)
         log.info("session opened again", extra={"session": name, "t": head.tip.round})
     return Moved(name, head.tip.round, is_new=bool(head.seal), remains=b"")
 

@@ -14,7 +14,7 @@ from okl.errors import ServiceError, SessionFollows, SessionMoving, StateCorrupt
 
 from ..session.names import is_challenger, split_name
 from ..session.record import decode_record, encode_record
-from ..store.base import Entry, Gone, Head, Store, present
+from ..store.base import Entry, Gone, Head, Store, Tip, present
 from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside
 
 LEASE_S = 10.0
@@ -142,22 +142,29 @@ class Arrival(NamedTuple):
     identity: bytes
 
 
+def arrival_note(token: str, parts: int | None = None) -> bytes:
+    """The note of the seal of a copy that has so many of its parts, or all (None).
+
+    Each part needs the note that the one before it has left, so a store that comes back without one takes no other.
+    """
+    return Seal("arriving", token if parts is None else f"{token}.{parts}").note()
+
+
 async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> Arrival:
     """Write a session under a name. It stays sealed until it is let in.
 
     Raises SessionExists, SessionFollows, and StateCorrupt if the stored session differs from the parts. After an error
     nothing of it is left. The remains of a session that moved away stay until this one is opened.
     """
-    note = Seal("arriving", token).note()
     try:
         existing = await store.head(name)
         has_moved = isinstance(existing, Head) and Seal.of(existing.seal).kind == "moved"
-        identity = await _take_in(store, name, aside(name) if has_moved else name, parts, note)
+        identity = await _take_in(store, name, aside(name) if has_moved else name, parts, token)
     except BaseException:
         with contextlib.suppress(ServiceError):
-            await take_away(store, name, note)
+            await take_away(store, name, token)
         raise
-    return Arrival(note, identity)
+    return Arrival(arrival_note(token), identity)
 
 
 async def let_in(store: Store, name: str, arrival: Arrival) -> None:
@@ -166,40 +173,69 @@ async def let_in(store: Store, name: str, arrival: Arrival) -> None:
         raise overtaken(name)
 
 
-async def take_away(store: Store, name: str, note: bytes) -> None:
-    """Delete the session that arrived under this note."""
-    found = await arrived(store, name, note)
+async def take_away(store: Store, name: str, token: str) -> None:
+    """Delete the session that arrives under this token."""
+    found = await arriving(store, name, token)
     if found is not None:
         await store.delete(found.name, found.tip)
 
 
-async def arrived(store: Store, name: str, note: bytes) -> Head | None:
-    """The session that arrived under this note and is not open yet, in its place or aside."""
+async def arriving(store: Store, name: str, token: str) -> Head | None:
+    """The session that arrives under this token and is not open yet, in its place or aside, whole or not."""
     for target in (name, aside(name)):
         found = await store.head(target)
-        if isinstance(found, Head) and found.seal == note:
-            return found
+        if isinstance(found, Head):
+            seal = Seal.of(found.seal)
+            if seal.kind == "arriving" and seal.token.partition(".")[0] == token:
+                return found
     return None
 
 
-async def _take_in(store: Store, name: str, target: str, parts: AsyncIterator[Part], note: bytes) -> bytes:
+async def _take_in(store: Store, name: str, target: str, parts: AsyncIterator[Part], token: str) -> bytes:
     whole: Whole | None = None
+    kept: dict[str, Tip] = {}
+    count = 0
+
+    async def unload(load: Load, *, is_last: bool = False) -> None:
+        nonlocal count
+        then = arrival_note(token, None if is_last else count + 1)
+        if not await store.unload(target, arrival_note(token, count), load.entries, load.luggage, then):
+            raise overtaken(name)
+        count += 1
+
     async for part in parts:
         match part:
             case Whole():
                 whole = renamed(part, name)
                 await _check_champion(store, name)
-                await store.arrive(target, whole, note)
-            case Load(entries, luggage):
-                if not await store.unload(target, note, entries, luggage):
-                    raise overtaken(name)
+                await store.arrive(target, whole, arrival_note(token, count))
+            case Load():
+                await unload(part)
             case Kept(checkpoint, state):
-                if whole is None or not await store.keep(
-                    target, whole.first.digest, checkpoint.name, checkpoint.tip, state, at=checkpoint.at, note=note
+                if whole is None or True is not await store.keep(
+                    target,
+                    whole.first.digest,
+                    checkpoint.name,
+                    checkpoint.tip,
+                    state,
+                    at=checkpoint.at,
+                    note=arrival_note(token, count),
                 ):
                     raise overtaken(name)
+                kept[checkpoint.name] = checkpoint.tip
+    if whole is None:
+        raise overtaken(name)
+    # A checkpoint leaves no note: if one is lost after this part, so is the part.
+    await unload(Load([], NOTHING))
+    await _check_arrived(store, name, target, whole, kept, arrival_note(token, count))
+    await unload(Load([], NOTHING), is_last=True)
+    return whole.first.digest
+
+
+async def _check_arrived(store: Store, name: str, target: str, whole: Whole, kept: dict[str, Tip], note: bytes) -> None:
+    """Raises StateCorrupt if the stored session differs from what was sent, SessionMoving if it is another one."""
     head = await store.head(target)
-    if whole is None or isinstance(head, Gone) or head.seal != note:
+    if isinstance(head, Gone) or head.seal != note:
         raise overtaken(name)
     try:
         # The store recomputes the chain from its first entry to the tip, and raises SessionMoving if it leads elsewhere.
@@ -208,9 +244,11 @@ async def _take_in(store: Store, name: str, target: str, parts: AsyncIterator[Pa
         raise _other(name) from error
     if isinstance(stored, Gone) or stored.head.seal != note:
         raise overtaken(name)
+    checkpoints = present(await store.kept(target), name)
     if (stored.head.tip, stored.base, stored.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
         raise _other(name)
-    return whole.first.digest
+    if {one.name: one.tip for one in checkpoints} != kept:
+        raise _other(name)
 
 
 def renamed(whole: Whole, name: str) -> Whole:

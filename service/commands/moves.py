@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from okl.errors import ConfigurationError, ServiceError, SessionMoved
+from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreError
 
 from .options import StoreOption
 from .outcome import errors_in_a_line
@@ -90,8 +90,12 @@ def add_to(app: typer.Typer) -> None:
                 raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
-            if undo and not session:
-                raise ConfigurationError("--undo takes the names of the sessions that the target has lost.")
+            if undo and (not session or tell):
+                raise ConfigurationError(
+                    "--undo takes the names of the sessions that the target has lost, and no --tell."
+                )
+            if undo:
+                check_there(to)
             names = session or []
 
             async def moved(stores: Sequence["Store"]) -> int:
@@ -187,9 +191,8 @@ async def _move(source: "Store", target: "Store", names: Sequence[str], tell: st
         except SessionMoved as error:
             if not isinstance(await target.head(name), Gone):
                 raise
-            raise SessionMoved(
-                f"{error.detail} The target has none of this name; if it has lost it, see --undo."
-            ) from error
+            detail = f"{error.detail} There is none of this name at --to; if it went there and is lost, see --undo."
+            raise SessionMoved(detail) from error
 
     return await _each(names or await names_in(source), moved, "moved")
 
@@ -197,22 +200,29 @@ async def _move(source: "Store", target: "Store", names: Sequence[str], tell: st
 async def _undo(source: "Store", target: "Store", names: Sequence[str]) -> int:
     from ..archive.mover import undo
 
-    return await _each(names, lambda name: undo(source, target, name), "opened again")
+    return await _each(names, lambda name: undo(source, target, name), "opened again", "open")
 
 
-async def _each(names: Sequence[str], work: Callable[[str], Awaitable["Moved"]], what: str) -> int:
-    """Tell of each session what was done, or why it was not; return how many were refused."""
+async def _each(
+    names: Sequence[str], work: Callable[[str], Awaitable["Moved"]], new: str, old: str = "moved before"
+) -> int:
+    """Tell of each session what was done now (`new`) or before (`old`), or why it was not; return how many were refused.
+
+    Raises StoreError.
+    """
     from ..archive.transport import Carried
 
     failed = 0
     for name in names:
         try:
             moved = await work(name)
+        except StoreError:
+            raise
         except ServiceError as error:
-            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), what)
+            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), new)
             failed += 1
         else:
-            _say(Carried(name, moved.round, moved.is_new), what)
+            _say(Carried(name, moved.round), new if moved.is_new else old)
     return failed
 
 

@@ -211,9 +211,15 @@ class Moving(Protocol):
         """
         ...
 
-    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+    async def unload(
+        self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage, then: bytes = b""
+    ) -> bool:
         """Add to an arriving session: entries in order, predictions, remembered ids in order. Items that exist already stay
-        as they are. False unless the session is sealed for good with this note."""
+        as they are. False unless the session is sealed for good with this note.
+
+        With `then` it is sealed with that note from now on, so that a store that loses the part refuses the next one; a
+        session that is sealed with it already takes the part too (a retry).
+        """
         ...
 
 

@@ -323,8 +323,11 @@ class RedisStore:
         if not has_arrived:
             raise SessionExists(name)
 
-    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
-        arguments = (note, self._remembered_us, *moves.unload_arguments(entries, luggage))
+    async def unload(
+        self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage, then: bytes = b""
+    ) -> bool:
+        check_note(then)
+        arguments = (note, then, self._remembered_us, *moves.unload_arguments(entries, luggage))
         return bool(await self._run(scripts.UNLOAD, name, *arguments, is_write=True))
 
     async def _listed(self, name: str, reply: Any) -> Head | None:

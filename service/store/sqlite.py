@@ -282,12 +282,15 @@ class SqliteStore:
         if not await self._run(operation, writes=True, written_bytes=size, leaves_garbage=True):
             raise SessionExists(name)
 
-    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+    async def unload(
+        self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage, then: bytes = b""
+    ) -> bool:
+        check_note(then)
         size = sum(len(item.blob) for item in (*entries, *luggage.held)) + sum(
             len(item.answer) for item in luggage.remembered
         )
         return await self._run(
-            lambda db: moves.unload(db, name, note, entries, luggage), writes=True, written_bytes=size
+            lambda db: moves.unload(db, name, note, entries, luggage, then), writes=True, written_bytes=size
         )
 
     async def _run(

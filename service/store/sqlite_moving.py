@@ -213,9 +213,9 @@ def arrive(db: sqlite3.Cursor, now: float, name: str, whole: Whole, note: bytes)
     return True
 
 
-def unload(db: sqlite3.Cursor, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+def unload(db: sqlite3.Cursor, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage, then: bytes) -> bool:
     session = find_session(db, name)
-    if session is None or not session.is_sealed_for_good or seal_of(db, session) != note:
+    if session is None or not session.is_sealed_for_good or seal_of(db, session) not in (note, then or note):
         return False
     for entry in entries:
         row = (entry.tip.round, entry.count, len(entry.blob), entry.tip.digest, entry.id)
@@ -229,6 +229,8 @@ def unload(db: sqlite3.Cursor, name: str, note: bytes, entries: Sequence[Entry],
             db.execute(REMEMBER, (session.key, item.id, order, item.at, size, *keep(db, item.answer)))
             session.remembered, session.remembered_bytes = session.remembered + 1, session.remembered_bytes + size
             session.remembered_since = min(session.remembered_since, item.at)
+    if then:
+        db.execute(NOTE_SEAL, (then, session.key))
     tables.save_snapshot(db, session)
     return True
 

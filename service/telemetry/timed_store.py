@@ -162,8 +162,10 @@ class TimedStore:
     async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
         await self._timed("arrive", self._store.arrive(name, whole, note))
 
-    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
-        return await self._timed("unload", self._store.unload(name, note, entries, luggage))
+    async def unload(
+        self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage, then: bytes = b""
+    ) -> bool:
+        return await self._timed("unload", self._store.unload(name, note, entries, luggage, then))
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._timed("list", self._store.list(cursor, limit))

@@ -10,7 +10,7 @@ import pytest
 
 from okl.errors import ServiceError, SessionExists, SessionMoved, SessionMoving
 from service.store.base import Applied, Full, Gone, Head, Limits, Store, Tip, Waiting, WaitingPage
-from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Seal, Whole, aside
+from service.store.moving import FOR_GOOD, NOTE_BYTES, Checkpoint, Luggage, Seal, Whole, aside
 from tests.contract.store_calls import (
     FIRST,
     NAME,
@@ -332,7 +332,15 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     await full.arrive("elsewhere", replace(whole, entries=[]), other)
     assert await full.unload("elsewhere", ARRIVING, whole.entries, Luggage([], [])) is False
     assert await full.unload("elsewhere", other, whole.entries, Luggage([], [])) is True
-    assert await full.unseal("elsewhere", other) is True
+    # The next part needs the note that this one leaves; the part itself may come again.
+    later = Seal("arriving", "two", "1").note()
+    for _ in "12":
+        assert await full.unload("elsewhere", other, [], Luggage([], []), later) is True
+    assert await full.unload("elsewhere", other, [], Luggage([], [])) is False
+    assert await full.unseal("elsewhere", other) is False
+    with pytest.raises(ValueError, match="note"):
+        await full.unload("elsewhere", later, [], Luggage([], []), bytes(NOTE_BYTES + 1))
+    assert await full.unseal("elsewhere", later) is True
     assert (await read(full, name="elsewhere")).entries == (await read(full)).entries
     assert await full.whole("nobody") == Gone()
     assert await full.luggage("nobody") == Gone()

@@ -592,10 +592,13 @@ class ModelStore:
         check_note(note)
         await self._run(operation)
 
-    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+    async def unload(
+        self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage, then: bytes = b""
+    ) -> bool:
         def operation(session: Session) -> bool:
-            if session.sealed_until != FOR_GOOD or session.seal != note:
+            if session.sealed_until != FOR_GOOD or session.seal not in (note, then or note):
                 return False
+            session.seal = then or note
             there = {entry.tip for entry in session.entries}
             session.entries += [entry for entry in entries if entry.tip not in there]
             for one in luggage.held:
@@ -604,6 +607,7 @@ class ModelStore:
                 session.remembered.setdefault(one.id, Remembered(one.answer, one.at))
             return True
 
+        check_note(then)
         return await self._ask(name, operation) is True
 
     async def _ask(self, name: str, operation: Callable[[Session], T]) -> T | Gone:

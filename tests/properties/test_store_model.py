@@ -274,13 +274,13 @@ class StoreMachine(RuleBasedStateMachine):
     def unseal(self, name: str, note: bytes) -> None:
         self.both(lambda store: store.unseal(name, note))
 
-    @rule(note=notes, blob=blobs)
-    def arrive(self, note: bytes, blob: bytes) -> None:
+    @rule(note=notes, then=st.just(b"") | notes, blob=blobs)
+    def arrive(self, note: bytes, then: bytes, blob: bytes) -> None:
         """The one session in the other's place, with all that it has."""
         whole, luggage = self.run(self.model.whole("a")), self.run(self.model.luggage("a"))
         if isinstance(whole, Whole):
             self.both(lambda store: store.arrive("b", whole, note))
-            self.both(lambda store: store.unload("b", note, whole.entries, luggage))
+            self.both(lambda store: store.unload("b", note, whole.entries, luggage, then))
             self.both(lambda store: store.unload("b", note, whole.entries, luggage))
 
     @rule(name=names, limit=st.integers(1, 3))

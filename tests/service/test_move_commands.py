@@ -68,7 +68,7 @@ def test_a_folder_gets_a_file_a_session(store: str, tmp_path: Path) -> None:
 def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'target.sqlite3'}"
     okl("move", "a", "--store", store, "--to", target, "--tell", "https://new.example")
-    assert okl("move", "a", "--store", store, "--to", target) == "a: moved at round 3, before\n"
+    assert okl("move", "a", "--store", store, "--to", target) == "a: moved before at round 3\n"
     assert okl("move", "--store", store, "--to", target).splitlines() == [f"{name}: moved at round 3" for name in "bc"]
     assert sessions(target) == dict.fromkeys(NAMES, (3, 1))
     with listening(store) as url:
@@ -81,9 +81,12 @@ def test_a_move_is_undone_if_the_target_has_lost_the_session(store: str, tmp_pat
     okl("move", "a", "--store", store, "--to", target)
     assert "exists" in okl("move", "a", "--store", store, "--to", target, "--undo", code=1)
     (tmp_path / "target.sqlite3").unlink()
+    assert "There is no store" in okl("move", "a", "--store", store, "--to", target, "--undo", code=2)
     assert "see --undo" in okl("move", "a", "--store", store, "--to", target, code=1)
-    assert okl("move", "a", "--store", store, "--to", target, "--undo") == "a: opened again at round 3\n"
-    assert "names of the sessions" in okl("move", "--store", store, "--to", target, "--undo", code=2)
+    undone = ("move", "a", "--store", store, "--to", target, "--undo")
+    assert [okl(*undone) for _ in "12"] == ["a: opened again at round 3\n", "a: open at round 3\n"]
+    for more in (("--undo",), ("a", "--undo", "--tell", "https://new.example")):
+        assert "--undo takes the names" in okl("move", "--store", store, "--to", target, *more, code=2)
     assert sessions(store) == dict.fromkeys(NAMES, (3, 1))
 
 

@@ -12,9 +12,11 @@ from okl.errors import (
     SessionMoved,
     SessionMoving,
     SessionNotFound,
+    StateCorrupt,
     StoreTimeout,
 )
 from service.archive.mover import move, rename, undo
+from service.archive.parts import arrival_note
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Store, Tip
@@ -73,6 +75,49 @@ async def test_a_copy_that_is_still_arriving_is_not_opened_by_undoing_a_move(sto
         await undo(source, target, "s")
     with pytest.raises(SessionNotFound):
         await undo(target, source, "s")
+
+
+@pytest.mark.parametrize("call", ["unload", "keep"])
+async def test_a_target_that_loses_a_part_of_the_copy_does_not_open_it(stores: tuple[Store, Store], call: str) -> None:
+    source, target = stores
+    await filled(source)
+    before = await told(source)
+    lost, apply = 0, getattr(target, call)
+    for lost in range(100):
+        calls = itertools.count()
+
+        async def forgetful(*given: Any, lost: int = lost, calls: itertools.count[int] = calls, **named: Any) -> bool:
+            return True if next(calls) == lost else await apply(*given, **named)
+
+        setattr(target, call, forgetful)
+        try:
+            await move(source, target, "s")
+            break
+        except (SessionMoving, StateCorrupt):
+            assert await told(source) == before
+            assert is_live(await source.head("s"))
+            assert await target.head("s") == Gone()
+    assert lost == (1 if call == "keep" else 6)
+    assert await told(target) == before
+
+
+async def test_a_copy_that_lost_a_part_before_it_was_opened_is_made_anew(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    await filled(source)
+    before, unseal = await told(source), target.unseal
+
+    async def dies(*given: Any) -> bool:
+        raise Died
+
+    target.unseal = dies  # type: ignore[method-assign]
+    with pytest.raises(Died):
+        await move(source, target, "s")
+    target.unseal = unseal  # type: ignore[method-assign]
+    token = Seal.of((await head(source, "s")).seal).token
+    assert await target.seal("s", arrival_note(token, 2), FOR_GOOD, arrival_note(token))
+    assert (await move(source, target, "s")).is_new
+    assert await told(target) == before
+    assert not is_live(await source.head("s"))
 
 
 @pytest.mark.parametrize("is_after", [False, True])
