@@ -14,7 +14,7 @@ from typing import Any, final
 
 from redis.exceptions import ResponseError
 
-from okl.errors import SessionExists, StoreCorrupt
+from okl.errors import SessionExists, StoreCorrupt, StoreError
 
 from . import redis_moving as moves
 from . import redis_scripts as scripts
@@ -227,8 +227,9 @@ class RedisStore:
         # Not `is_write`: a summary is rewritten every second, so it need not wait for replicas.
         is_noted = bool(await self._run(scripts.SUMMARIZE, name, text_of(tip), summary))
         if is_noted and self._connections.is_cluster:
-            # The server of the index may have lost it alone; `list` removes a name whose session was deleted meanwhile.
-            await self._index("ZADD", 0, name)
+            # The server of the index may have lost it alone, or be away. `list` removes the name of one deleted meanwhile.
+            with suppress(StoreError):
+                await self._index("ZADD", 0, name)
         return is_noted
 
     async def told(self, name: str, tip: Tip, count: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -26,6 +27,7 @@ from .redis_connections import (
     Lanes,
     server_of,
 )
+from .redis_errors import FAILURES
 
 MAX_CONNECTIONS = 32
 SENTINEL_PORT = 26379
@@ -50,19 +52,29 @@ class _Settings:
 @final
 class Sentinels:
     """The Sentinels at these addresses. They say in a sentence that they name no master; the driver's own error quotes its
-    connections."""
+    connections. While none of them answers, the master is the one that they named last."""
 
     def __init__(self, addresses: str, driver: Sentinel) -> None:
         self._addresses = addresses
         self._driver = driver
+        self._last: tuple[str, int] | None = None
 
     async def discover_master(self, service: str) -> tuple[str, int]:
         try:
-            return await self._driver.discover_master(service)
+            self._last = await self._driver.discover_master(service)
         except MasterNotFoundError:
-            raise MasterNotFoundError(
-                f"no Sentinel of {self._addresses} answers, or none takes the password and knows a master {service!r}"
-            ) from None
+            if self._last is None or await self._is_any_there():
+                raise MasterNotFoundError(
+                    f"no Sentinel of {self._addresses} answers, or none takes the password and knows a master {service!r}"
+                ) from None
+        return self._last
+
+    async def _is_any_there(self) -> bool:
+        for sentinel in self._driver.sentinels:
+            with suppress(*FAILURES):
+                await sentinel.ping()
+                return True
+        return False
 
 
 _TYPES = {"deadline_s": float, "wait_replicas": int, "wait_ms": int, "sentinel_username": str, "sentinel_password": str}

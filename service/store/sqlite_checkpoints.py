@@ -55,6 +55,10 @@ class Checkpoints:
                 _checkpoint(connection)
             except DRIVER_ERRORS as error:
                 log.warning("checkpoint failed", extra={"detail": str(error)})
+                # One that was opened while the file could not be written would never write it.
+                if connection is not None:
+                    connection.close()
+                connection = None
         if connection is not None:
             connection.close()
 

@@ -93,6 +93,18 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
             assert (await read(store, tip)).head.tip == tip
 
 
+async def test_a_master_whose_sentinels_are_gone_is_used_on(tmp_path: Path) -> None:
+    with redis_sentinel(tmp_path) as servers:
+        async with opened(servers.url) as store:
+            names = [f"s{i}" for i in range(40)]
+            for name in names:
+                await store.create(name, b"record", FIRST)
+            servers.sentinel.kill()
+            # So many at once need more connections than there are.
+            answers = await asyncio.gather(*(store.commit(name, FIRST, [entry(FIRST, "x")]) for name in names))
+            assert answers == [Committed([])] * len(names)
+
+
 async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_path: Path) -> None:
     """The old master takes writes for ten more seconds, then loses them."""
     with redis_sentinel(tmp_path) as servers:

@@ -18,6 +18,8 @@ from okl.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeou
 from service.store.base import Applied, Committed, Limits, Store, Waiting
 from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
+from service.store.sqlite_checkpoints import CHECKPOINT_BYTES, Checkpoints
+from service.store.sqlite_file import SqliteFile
 from tests.contract.store_calls import (
     FIRST,
     NAME,
@@ -35,6 +37,7 @@ from tests.contract.store_calls import (
     what,
 )
 from tests.contract.stores import ManualClock
+from tests.redis_server import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -317,6 +320,29 @@ async def test_a_prediction_in_a_room_full_of_expired_ones_is_kept(path: Path) -
     assert await wait(store, hold("q", blob=bytes(1_500_000))) == [None]
     assert await what(store, "p1999") == Waiting("p1999", bytes(2000), is_expired=True)
     await store.close()
+
+
+async def test_a_checkpoint_is_made_once_the_file_can_be_written_again(path: Path) -> None:
+    """A connection that SQLite opened while it could only read never writes."""
+    async with opened(path) as store:
+        await store.create(NAME, RECORD, FIRST)
+        size = os.path.getsize(path)  # noqa: ASYNC240
+        file = SqliteFile(str(path), "normal", 5.0)
+        made: list[sqlite3.Connection] = []
+
+        def connect(timeout_s: float) -> sqlite3.Connection:
+            how = "rw" if made else "ro"
+            made.append(sqlite3.connect(f"file:{path}?mode={how}", uri=True, check_same_thread=False))
+            return made[-1]
+
+        file.connect = connect  # type: ignore[method-assign]
+        checkpoints = Checkpoints(file)
+        checkpoints.start()
+        for tries in (1, 2):
+            checkpoints.count(CHECKPOINT_BYTES)
+            await asyncio.to_thread(wait_until, lambda tries=tries: len(made) == tries)
+        await asyncio.to_thread(wait_until, lambda: path.stat().st_size > size)
+        await checkpoints.close()
 
 
 async def test_what_is_left_of_a_deleted_session_goes_at_the_next_opening(path: Path) -> None:
