@@ -114,7 +114,10 @@ class Client:
     # more than one answer
 
     def session(self, name: str, learner: Learner | None = None, **settings: Any) -> Session:
-        """The session as an object; created as by `create` if it does not exist and a learner or settings are given."""
+        """The session as an object; created as by `create` if it does not exist and a learner or settings are given.
+
+        One that exists keeps its own learner and settings.
+        """
         return Session(self, name, learner, settings)
 
     def stream(self, session: str) -> Stream:
@@ -226,7 +229,10 @@ class AsyncClient:
     # more than one answer
 
     async def session(self, name: str, learner: Learner | None = None, **settings: Any) -> AsyncSession:
-        """The session as an object; created as by `create` if it does not exist and a learner or settings are given."""
+        """The session as an object; created as by `create` if it does not exist and a learner or settings are given.
+
+        One that exists keeps its own learner and settings.
+        """
         return await AsyncSession.made(self, name, learner, settings)
 
     def stream(self, session: str) -> AsyncStream:
