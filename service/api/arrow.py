@@ -7,6 +7,7 @@ columns of types that store no bytes, strings that a dictionary repeats.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -35,8 +36,9 @@ REPEATED: Final = 4
 """Text that is repeated in the rows may have this many times the bytes of the largest body."""
 
 QUICK_BYTES: Final = 1 << 20
-QUICK_SCHEMA: Final = 4 << 10
-"""A body of at most so many bytes, with a schema of so many, is read on the event loop if `is_quick_to_read`."""
+QUICK_METADATA: Final = 4 << 10
+"""A body of at most so many bytes, whose two messages have so many of metadata, is read on the event loop if
+`is_quick_to_read`."""
 
 QUICK_ROUNDS: Final = 1 << 14
 """The most rounds whose answer is written on the event loop; if their columns are plain, it takes two milliseconds."""
@@ -49,9 +51,10 @@ _OF_A_ROUND: Final = {"probabilities": "probability"} | {
 """Names of the answer's columns."""
 
 # Field numbers of the flatbuffers tables in the Arrow format's Message.fbs.
-_VERSION, _HEADER_TYPE, _HEADER, _METADATA, _DICTIONARY_DATA, _COMPRESSION = 0, 1, 2, 4, 1, 3
+_VERSION, _HEADER_TYPE, _HEADER, _BODY_SIZE, _METADATA, _DICTIONARY_DATA, _COMPRESSION = 0, 1, 2, 3, 4, 1, 3
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _V5 = 4
+_MARKER = 0xFFFFFFFF
 
 
 def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequence[Scalar] | F64, F64 | None]:
@@ -94,23 +97,39 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequen
 
 def is_quick_to_read(data: bytes) -> bool:
     """Whether `read` takes less than the way to a thread and back: one short batch of numbers, all inputs of one length."""
-    if not 8 <= len(data) <= QUICK_BYTES or struct.unpack_from("<I", data, 4)[0] > QUICK_SCHEMA:
-        return False
-    try:
-        import pyarrow as pa
-    except ImportError:
+    pa: Any = sys.modules.get("pyarrow")
+    # The first import takes hundreds of milliseconds; `compute`, which `read` needs, is there once it is complete.
+    if not hasattr(pa, "compute") or len(data) > QUICK_BYTES or not _is_schema_and_batch(data):
         return False
     try:
         with pa.ipc.open_stream(data) as reader:
+            if len(reader.schema) > len((INPUTS, TRUTHS, WEIGHTS)):
+                return False
             kinds = {field.name: field.type for field in reader.schema}
-        messages = pa.ipc.MessageReader.open_stream(data)
-        count = sum(1 for _ in zip(range(3), messages, strict=False))
     except (pa.ArrowException, OSError, ValueError):
         return False
     inputs = kinds.pop(INPUTS, None)
-    is_row = inputs is not None and pa.types.is_fixed_size_list(inputs) and _is_list(pa, inputs)
-    # The schema and the batch.
-    return is_row and count == 2 and all(_is_number(pa, kind) for kind in kinds.values())
+    if inputs is None or not pa.types.is_fixed_size_list(inputs):
+        return False
+    # Of narrower values more fit into the bytes than are converted quickly.
+    return all(_is_number(pa, kind) and kind.bit_width >= 32 for kind in (inputs.value_type, *kinds.values()))
+
+
+def _is_schema_and_batch(data: bytes) -> bool:
+    """Whether the lengths are those of a schema and a batch with little metadata, and of 8 bytes at most behind them."""
+    at = 0
+    try:
+        for _ in range(2):
+            marker, size = struct.unpack_from("<II", data, at)
+            # Without the marker, which early versions of the format lack, the length is elsewhere.
+            if marker != _MARKER or size > QUICK_METADATA:
+                return False
+            metadata = memoryview(data)[at + 8 : at + 8 + size]
+            body = _field(metadata, struct.unpack_from("<I", metadata)[0], _BODY_SIZE)
+            at += 8 + size + (0 if body is None else max(0, struct.unpack_from("<q", metadata, body)[0]))
+    except (struct.error, OverflowError):
+        return False
+    return 0 <= len(data) - at <= 8
 
 
 def write(result: RoundsPlayed) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute  # as the first body does
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,11 +167,48 @@ def numbers(n: int, **more: Any) -> pa.Table:
         (pa.table({"x": [[1.0]], "y": [1.0]}), False),  # lists of any length
         (pa.table({"f": [1.0], "y": [1.0]}), False),
         (numbers(100).replace_schema_metadata({"a": "b" * 5000}), False),
+        (numbers(100, weight=pa.array([1] * 100, pa.int32())), True),
+        (numbers(100, weight=pa.array([1] * 100, pa.int16())), False),  # of which twice as many fit into the bytes
+        (pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array([1] * 6, pa.int8()), 3), "y": [1.0, 2.0]}), False),
+        (numbers(100, weight=[1] * 100, more=[1] * 100), False),
     ],
 )
 def test_few_numbers_are_read_without_a_thread(table: pa.Table, is_quick: bool) -> None:
     assert arrow.is_quick_to_read(stream(table)) is is_quick
     assert not arrow.is_quick_to_read(stream(table) + b"\x00" * arrow.QUICK_BYTES)
+
+
+def of_batches(*notes: dict[str, str] | None) -> bytes:
+    sink = pa.BufferOutputStream()
+    [batch] = numbers(100).to_batches()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        for note in notes:
+            writer.write_batch(batch, custom_metadata=note)
+    return sink.getvalue().to_pybytes()
+
+
+def test_what_is_slow_is_not_read_without_a_thread() -> None:
+    one, end = of_batches(None), 8
+    assert arrow.is_quick_to_read(one)
+    assert arrow.is_quick_to_read(one[:-end])
+    assert arrow.is_quick_to_read(of_batches({"a": "b"}))
+    slow = {
+        "long metadata of the batch": of_batches({"a": "b" * arrow.QUICK_METADATA}),
+        "another batch": of_batches(None, None),
+        "no end after the batch": one + one[-end:],
+        "less than the batch": one[: -end - 1],
+        "no marker, so that other bytes are the length": stream(numbers(100), use_legacy_format=True),
+    }
+    assert [name for name, body in slow.items() if arrow.is_quick_to_read(body)] == []
+
+
+def test_the_body_that_imports_the_library_is_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert arrow.is_quick_to_read(of_batches(None))
+    with monkeypatch.context() as patch:
+        patch.delattr(pa, "compute")
+        assert not arrow.is_quick_to_read(of_batches(None))
+        patch.delitem(sys.modules, "pyarrow")
+        assert not arrow.is_quick_to_read(of_batches(None))
 
 
 @pytest.mark.parametrize(
