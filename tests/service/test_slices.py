@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+from service.api import messages
 from service.api.round_schemas import RoundsBody
-from service.api.slices import BodyLimits, SlicedReader, elements_of
+from service.api.slices import SLICE_BYTES, BodyLimits, SlicedReader, elements_of
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Value = Number | str | bool | list[Number] | dict[str, Number | str]
@@ -61,9 +62,51 @@ BODIES = st.fixed_dictionaries(
 def test_an_array_is_cut_between_its_elements(values: list[Any], blank: str) -> None:
     texts = [json.dumps(value) for value in values]
     data = (blank + f"[{f'{blank},'.join(texts)}]" + blank).encode()
-    assert [text.strip().decode() for text in elements_of(data) or []] == texts
+    assert [text.strip().decode() for text in elements_of(data, 12) or []] == texts
     whole = data.strip()
-    assert [elements_of(broken) for broken in (whole[:-1], whole + b"]", b"{" + whole[1:])] == [None] * 3
+    broken = (whole[:-1], whole + b"]", b"{" + whole[1:], whole[:-1] + b"}", whole[:-1] + b'"]')
+    assert [elements_of(one, 12) for one in broken] == [None] * 5
+
+
+@pytest.mark.parametrize("blank", [b"", b" ", b" \n" * 50_000], ids=["none", "one", "many"])
+def test_an_array_of_blanks_has_no_element(blank: bytes) -> None:
+    assert elements_of(b"[" + blank + b"]", 1) == []
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 40_000])
+def test_no_more_elements_are_cut_than_show_that_there_are_too_many(most: int) -> None:
+    assert elements_of(b"[" + b",".join([b"1"] * most) + b"]", most) == [b"1"] * most
+    assert elements_of(b"[" + b",".join([b"1"] * (most + 1)) + b"]", most) == [b"1"] * (most + 1)
+    endless = b"[" + b"1," * 100_000
+    assert elements_of(endless, most) == [b"1"] * (most + 1)
+
+
+@given(st.text('\\"[],a', max_size=30), st.integers(1, 9))
+def test_only_escaped_quotes_are_none(text: str, before: int) -> None:
+    """Also where an escape is on both sides of a cut between slices."""
+    element = json.dumps(text).encode()
+    padded = b"[" + b" " * (SLICE_BYTES - before) + element + b"," + element + b"]"
+    assert [one.strip() for one in elements_of(padded, 2) or []] == [element] * 2
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 30], ids=["none", "first", "last"])
+def test_a_large_frame_is_parsed_once(wrong: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def noting(text: bytes, limits: BodyLimits) -> messages.Read:
+        parsed.append(text)
+        return read_one(text, limits)
+
+    asked = [{"q": 1} if i == wrong else {"x": [1] * 1000, "wait": False} for i in range(31)]
+    read_one = messages.read_one
+    monkeypatch.setattr(messages, "read_one", noting)
+    monkeypatch.setattr(messages, "_MANY", None)
+    found = messages.read_array(json.dumps(asked).encode(), 31, BodyLimits())
+    assert [isinstance(one, ServiceError) for one in found] == [i == wrong for i in range(31)]
+    assert [json.loads(text) for text in parsed] == asked
+    with pytest.raises(PayloadTooLarge):
+        messages.read_array(json.dumps(asked).encode(), 30, BodyLimits())
+    assert messages.read_array(b"[" + b" " * 50_000 + b"]", 1, BodyLimits()) == []
 
 
 def at_once(data: bytes) -> Body | None:
