@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from random import getrandbits
@@ -40,14 +40,7 @@ from ..telemetry.counts import Counts
 from ..trace import current, trace_of
 from .bodies import NDJSON, Bodies, kind_of, too_large
 from .hosts import Hosts, is_own_page, shown
-from .problems import (
-    COUNTS,
-    REQUEST_ID,
-    answer,
-    log_unexpected,
-    request_id,
-    unexpected_problem,
-)
+from .problems import COUNTS, REQUEST_ID, answer, log_unexpected, request_id, unexpected_problem
 from .route_templates import RouteTemplates, method_of
 from .slices import BodyLimits
 
@@ -354,7 +347,8 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
             instance = request_id(scope).encode("ascii")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance)]
         elif message["type"] == "websocket.http.response.start":
-            status = message["status"]
+            # FastAPI's handlers answer most errors, and know nothing of these headers.
+            status, message["headers"] = message["status"], _with_own(message.get("headers", ()), scope)
         elif message["type"] == "websocket.close" and not is_open and message.get("code", 1000) == 1000:
             # This is how the router answers when no route matches.
             missing = RouteNotFound("There is no websocket at this path.")
@@ -390,6 +384,14 @@ async def refuse_socket(error: ServiceError, scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1008, "reason": error.title})
         return
     response = answer(error, scope)
-    headers = [*response.raw_headers, (b"x-request-id", request_id(scope).encode("ascii")), _NO_SNIFFING, _NOT_STORED]
+    headers = _with_own(response.raw_headers, scope)
     await send({"type": "websocket.http.response.start", "status": response.status_code, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": response.body})
+
+
+def _with_own(headers: Iterable[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer to a handshake, and ours, each once."""
+    given = [*headers]
+    names = {name for name, _ in given}
+    own = ((b"x-request-id", request_id(scope).encode("ascii")), _NO_SNIFFING, _NOT_STORED)
+    return given + [one for one in own if one[0] not in names]

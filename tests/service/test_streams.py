@@ -188,7 +188,11 @@ def test_no_such_session(url: str, client: Client) -> None:
         with pytest.raises(InvalidStatus) as refused:
             connect(f"ws{url.removeprefix('http')}/sessions/{name.replace(' ', '%20')}/stream")
         assert refused.value.response.status_code == status
-        assert json.loads(refused.value.response.body or b"")["status"] == status
+        document = json.loads(refused.value.response.body or b"")
+        assert document["status"] == status
+        headers = [(key.lower(), value) for key, value in refused.value.response.headers.raw_items()]
+        assert [value for key, value in headers if key == "x-request-id"] == [document["instance"]]
+        assert headers.count(("x-content-type-options", "nosniff")) == headers.count(("cache-control", "no-store")) == 1
         answer = httpx.post(f"{url}/sessions/{name}/stream", content=b"{}\n", headers=NDJSON)
         assert answer.status_code == status
 
