@@ -35,7 +35,8 @@ class SessionNotFound(ServiceError):
     slug, status, title = "session-not-found", 404, "Session not found"
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"There is no session {session!r}; create it with POST /sessions.", session=session)
+        under = f"/{session.partition('~')[0]}/challengers" if "~" in session else ""
+        super().__init__(f"There is no session {session!r}; create it with POST /sessions{under}.", session=session)
 
 
 class SessionExists(ServiceError):

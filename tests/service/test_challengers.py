@@ -282,7 +282,8 @@ async def test_what_cannot_be_attached(memory: Api) -> None:
 async def test_a_promotion_that_is_refused_leaves_no_checkpoint(memory: Api) -> None:
     await memory.create(AUTO, strict=False, scale={"kind": "learned"}, labels=LABELS)
     await attach(memory, POMDR)
-    await memory.refused("session-not-found", "POST", "/sessions/s/challengers/no/promote")
+    missing = await memory.refused("session-not-found", "POST", "/sessions/s/challengers/no/promote")
+    assert missing["detail"] == "There is no session 's~no'; create it with POST /sessions/s/challengers."
     await memory.refused("cannot-promote", "POST", "/sessions/s/challengers/c/promote")
     at = (await memory.call("GET", "/sessions/s"))["etag"]
     for row in range(10):
