@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from pydantic_core import to_json
 
 from okl.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
 from okl_core.records.fields import Field, Fields
@@ -34,6 +35,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, 
 def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
     """An error at one place of a request; `pointer` is empty for the whole body."""
     return kind(f"{pointer or 'the body'}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+
+
+def shown(value: object) -> str:
+    """A value in an error: a text in quotes, others as in JSON."""
+    return repr(value) if isinstance(value, str) else to_json(value).decode()
 
 
 def listed(names: Sequence[object]) -> str:
@@ -132,9 +138,9 @@ def _check_value(one: Field, value: Value) -> None:
     if value is None:
         raise invalid(where, "is null; a session without `strict` takes nulls", WrongType)
     if one.kind == "category" and one.categories and value not in one.categories:
-        raise invalid(where, f"is {value!r}; the categories are {listed(one.categories)}", WrongFeatures)
+        raise invalid(where, f"is {shown(value)}; the categories are {listed(one.categories)}", WrongFeatures)
     if one.kind == "time":
         if not isinstance(value, str) or time_in(value) is None:
-            raise invalid(where, f"is {value!r}; this field is a time, such as 2026-11-22T15:00:00Z", WrongType)
+            raise invalid(where, f"is {shown(value)}; this field is a time, such as 2026-11-22T15:00:00Z", WrongType)
     elif not isinstance(value, _TYPES[one.kind]):
-        raise invalid(where, f"is {value!r}; this field is a {one.kind}", WrongType)
+        raise invalid(where, f"is {shown(value)}; this field is a {one.kind}", WrongType)

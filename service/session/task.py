@@ -19,7 +19,7 @@ from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.types import F64, LARGEST_AUTO_TRUTH, MAX_CLASSES, LearnerConfig
 
 from .definition import Definition, Scalar
-from .inputs import invalid
+from .inputs import invalid, shown
 from .scorecard import Judge
 from .truths import Truths
 
@@ -85,7 +85,7 @@ class Task:
         """A truth in the learner's terms, and the task that knows it. Raises InvalidInput, DivergedError."""
         if self.is_open and self.truths.index_of(y) is None:
             if len(self.truths.names) >= MAX_CLASSES:
-                raise invalid("/y", f"is {y!r}, and there are {MAX_CLASSES} labels already", WrongTruth)
+                raise invalid("/y", f"is {shown(y)}, and there are {MAX_CLASSES} labels already", WrongTruth)
             return float(len(self.truths.names)), self.with_label(y)
         truth = self.truths.to_learner(y)
         if self.waits and abs(truth) > LARGEST_AUTO_TRUTH:

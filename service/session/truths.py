@@ -14,7 +14,7 @@ from okl.errors import WrongTruth, WrongType
 from okl_core.types import F64, REALS, Forecast, Interval, Target
 
 from .definition import Scalar
-from .inputs import invalid, listed
+from .inputs import invalid, listed, shown
 
 N = TypeVar("N", float, F64)
 
@@ -114,7 +114,7 @@ class Truths:
             index = self._known_index(y)
             return float(index) if self.has_classes else 2.0 * index - 1.0
         if isinstance(y, bool | str):
-            raise invalid("/y", f"is {y!r}; this session takes a number", WrongType)
+            raise invalid("/y", f"is {shown(y)}; this session takes a number", WrongType)
         if self.y_range is None:
             if not self.taken[0] <= y <= self.taken[1]:
                 raise invalid(
@@ -165,8 +165,8 @@ class Truths:
     def _known_index(self, y: Scalar) -> int:
         index = self.index_of(y)
         if index is None:
-            names = listed([repr(name) for name in self.names])
-            raise invalid("/y", f"is {y!r}; the labels of this session are {names}", WrongTruth)
+            names = listed([shown(name) for name in self.names])
+            raise invalid("/y", f"is {shown(y)}; the labels of this session are {names}", WrongTruth)
         return index
 
     def from_truth(self, y: float) -> Scalar:

@@ -125,6 +125,23 @@ def test_an_error_names_some_of_many_labels() -> None:
         truths.to_learner("label")
 
 
+@pytest.mark.parametrize(
+    ("labels", "y", "told"),
+    [
+        (None, True, "is true; this session takes a number"),
+        (None, "1", "is '1'; this session takes a number"),
+        ((False, True), "yes", "is 'yes'; the labels of this session are false, true"),
+        (("no", 1), False, "is false; the labels of this session are 'no', 1"),
+        ((0, 1), 0.5, "is 0.5; the labels of this session are 0, 1"),
+        ((0, 1), np.float64(0.5), "is 0.5; the labels of this session are 0, 1"),
+    ],
+)
+def test_an_error_shows_a_boolean_as_in_json(labels: tuple[Scalar, ...] | None, y: Scalar, told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Truths("binary" if labels else "real", labels, None, REALS).to_learner(y)
+    assert refused.value.extra["errors"] == [{"pointer": "/y", "detail": told}]
+
+
 def test_a_regressor_answers_in_its_units() -> None:
     assert Truths("real", None, (100.0, 200.0), (-2.0, 2.0)).answer(Forecast(1.0)) == Answer(value=175.0)
     assert Truths("real", None, None, REALS).answer(Forecast(1.5)) == Answer(value=1.5)
