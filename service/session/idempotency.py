@@ -109,15 +109,20 @@ def is_progress(identity: bytes, applied: Applied) -> bool:
 
 def check_key(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
     """Raises IdConflict for a block whose answer is forgotten, though the progress of its body counts it as learned; for one
-    after lines that the store has lost; and for a key that was used for lines before and is not now, or the reverse."""
+    after lines that the store has lost; and for a key that was used for lines before and is not now, or the reverse, even
+    if it is a prediction's that still waits."""
     block = batch.body_block
     if block is None:
         of_lines = None if batch.id is None else known.get(body_id_of(batch.id))
         if isinstance(of_lines, Applied) and is_progress(identity, of_lines):
             raise id_conflict(name, batch.id or "", "was used for rounds as lines")
         return
-    if isinstance(known.get(block.key), Applied):
+    of_key = known.get(block.key)
+    if isinstance(of_key, Applied):
         raise id_conflict(name, block.key, "was used for another kind of request")
+    if of_key is not None and not block.blocks:
+        # Once its truth is reported, the lines could not be continued.
+        raise id_conflict(name, block.key, "waits for the truth of a prediction")
     progress = known.get(block.body_id)
     if progress is None:
         # `okl repair` takes the progress of rounds back, and keeps the answers to the rounds before them.

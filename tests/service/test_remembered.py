@@ -290,3 +290,15 @@ async def test_the_place_of_a_body_is_no_answer(memory: Api) -> None:
     check_problem(
         await memory.http.post("/sessions/s/rounds", content=lines_from(0, 3), headers=headers), "id-conflict"
     )
+
+
+async def test_lines_are_refused_under_the_id_of_a_waiting_prediction(memory: Api) -> None:
+    """Its truth, reported between two blocks, would keep the rest of the lines from being learned."""
+    path, headers, query = "/sessions/s/rounds", NDJSON | {"Idempotency-Key": "k"}, {"block": 2}
+    await memory.create()
+    await memory.predict(X[0], id="k")
+    for told_of in ("waits for the truth of a prediction", "was used for another kind of request"):
+        answer = await memory.http.post(path, content=lines_from(0, 4), headers=headers, params=query)
+        assert f"'k' {told_of}" in check_problem(answer, "id-conflict")["detail"]
+        await memory.update(1.0, id="k")
+        assert (await memory.inspect())["t"] == 1
