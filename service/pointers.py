@@ -8,6 +8,14 @@ from typing import Any
 from okl.errors import InvalidConfig
 
 
+class WrongMember(ValueError):
+    """Raised where a body is checked as a whole, for a member that does not go with the others."""
+
+    def __init__(self, member: str, detail: str) -> None:
+        super().__init__(detail)
+        self.member = member
+
+
 def json_pointer(parts: Sequence[str | int]) -> str:
     """The JSON pointer (RFC 6901) of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -36,7 +36,7 @@ from okl.errors import (
 )
 from okl_core.contract.wrong_fields import unknown_field
 
-from ..pointers import json_pointer
+from ..pointers import WrongMember, json_pointer
 from ..session.inputs import invalid
 from ..telemetry.counts import Counts
 from .patterns import REQUIRED
@@ -211,7 +211,7 @@ def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel
         if item["type"] == "json_invalid":
             return not_json(str(item.get("ctx", {}).get("error", item["msg"])))
     found = [item for item in found if item["loc"][-1:] != (FIRST_TRY,)]
-    wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
+    wrong = [{"pointer": _pointer(_place(item)[prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
     # Errors of different types are just an invalid request.
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput
@@ -257,6 +257,12 @@ _KINDS: dict[str, type[InvalidInput]] = {
     "scalar": WrongType,
     "input": WrongType,
 }
+
+
+def _place(item: Any) -> tuple[int | str, ...]:
+    """Where one of pydantic's errors is."""
+    error = item.get("ctx", {}).get("error")
+    return (*item["loc"], error.member) if isinstance(error, WrongMember) else item["loc"]
 
 
 def _pointer(location: Sequence[int | str]) -> str:

@@ -9,6 +9,7 @@ from pydantic.functional_validators import model_validator
 
 from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
 
+from ..pointers import WrongMember
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
 Wait = Annotated[Boolean, Field(description="false: pure inference; nothing is stored and no truth is expected.")]
@@ -126,9 +127,9 @@ class PredictManyBody(Wire):
         if self.ids is not None and not self.wait:
             raise ValueError("`ids` name predictions that wait; leave them out with `wait: false`")
         if self.ids is not None and len(self.ids) != len(self.x):
-            raise ValueError(f"`x` has {len(self.x)} inputs, `ids` has {len(self.ids)}")
+            raise WrongMember("ids", f"`x` has {len(self.x)} inputs, `ids` has {len(self.ids)}")
         if self.ids is not None and len(set(self.ids)) < len(self.ids):
-            raise ValueError("`ids` must be different")
+            raise WrongMember("ids", "must be different")
         return self
 
 
@@ -149,7 +150,7 @@ class RoundsBody(Wire):
     @model_validator(mode="after")
     def check(self) -> RoundsBody:
         if len(self.x) != len(self.y):
-            raise ValueError(f"`x` has {len(self.x)} rows, `y` has {len(self.y)}")
+            raise WrongMember("y", f"`x` has {len(self.x)} rows, `y` has {len(self.y)}")
         if self.weight is not None and len(self.weight) != len(self.x):
-            raise ValueError(f"`x` has {len(self.x)} rows, `weight` has {len(self.weight)}")
+            raise WrongMember("weight", f"`x` has {len(self.x)} rows, `weight` has {len(self.weight)}")
         return self

@@ -188,6 +188,15 @@ class SessionSettings(Wire):
             raise ValueError("`labels` must be different values")
         return tuple(int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
 
+    @field_validator("y_range")
+    @classmethod
+    def _low_below_high(cls, y_range: tuple[float, float] | None) -> tuple[float, float] | None:
+        if y_range is not None and not y_range[0] < y_range[1]:
+            raise ValueError("must be [low, high] with low below high")
+        if y_range is not None and math.isinf(y_range[1] - y_range[0]):
+            raise ValueError("must have two ends whose difference is finite")
+        return y_range
+
     @field_serializer("labels")
     def _labels_as_they_are(self, labels: tuple[Any, ...] | None) -> Any:
         return labels
@@ -196,10 +205,6 @@ class SessionSettings(Wire):
     def _consistent(self) -> SessionSettings:
         if self.labels is not None and self.y_range is not None:
             raise ValueError("`labels` and `y_range` exclude each other")
-        if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
-            raise ValueError("`y_range` must be [low, high] with low below high")
-        if self.y_range is not None and math.isinf(self.y_range[1] - self.y_range[0]):
-            raise ValueError("the difference of the two ends of `y_range` must be finite")
         if (self.fields is not None) + (self.dim is not None) + (self.hashed is not None) > 1:
             raise ValueError("`schema`, `dim` and `hashed` exclude each other")
         if self.strict:

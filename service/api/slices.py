@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from okl.errors import PayloadTooLarge, ServiceError
 
+from ..pointers import WrongMember
 from ..session.inputs import invalid
 from .problems import MAX_COUNTED, from_validation, not_json, validation_problem
 
@@ -117,7 +118,7 @@ class SlicedReader(Generic[M]):
         try:
             body.check()
         except ValueError as error:
-            raise invalid("", str(error)) from None
+            raise invalid(f"/{error.member}" if isinstance(error, WrongMember) else "", str(error)) from None
         return body
 
     async def _members(self, data: bytes, limits: BodyLimits) -> tuple[dict[str, list[Any] | None], list[bytes]]:

@@ -157,9 +157,9 @@ OF_WEIGHTS: dict[str, tuple[str, Any, str, str]] = {
     "a text": ("s", [1, 1, "2", 1], "wrong-type", "/weight/2"),
     "null": ("s", [1, 1, None, 1], "wrong-type", "/weight/2"),
     "one for all": ("s", 2.0, "invalid-request", "/weight"),
-    "too few": ("s", [2.0] * 3, "invalid-request", ""),
-    "too many": ("s", [2.0] * 5, "invalid-request", ""),
-    "none": ("s", [], "invalid-request", ""),
+    "too few": ("s", [2.0] * 3, "invalid-request", "/weight"),
+    "too many": ("s", [2.0] * 5, "invalid-request", "/weight"),
+    "none": ("s", [], "invalid-request", "/weight"),
     "not taken": ("any", [1, 1, 2, 1], "invalid-request", "/weight"),
 }
 
