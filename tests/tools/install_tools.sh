@@ -24,13 +24,17 @@ else
     as_root="none"
 fi
 
-# Installs a package with apt-get; fails without the rights to.
+# Installs packages with apt-get, whose lists may be empty or old; fails if it cannot.
+try_install() {
+    $as_root apt-get install -y --no-install-recommends "$@" \
+        || { $as_root apt-get update && $as_root apt-get install -y --no-install-recommends "$@"; }
+}
+
+# As try_install, but fails only without the rights to, and gives up otherwise.
 apt_install() {
     command -v apt-get >/dev/null 2>&1 || give_up "this system has no apt-get to get it with"
     [ "$as_root" != none ] || return 1
-    $as_root apt-get install -y --no-install-recommends "$@" \
-        || { $as_root apt-get update && $as_root apt-get install -y --no-install-recommends "$@"; } \
-        || give_up "apt-get could not install it"
+    try_install "$@" || give_up "apt-get could not install it"
 }
 
 program=curl package=curl
@@ -51,11 +55,10 @@ fi
 program=chromium package=chromium
 if ! command -v chromium-headless-shell >/dev/null 2>&1 && ! command -v chromium >/dev/null 2>&1 \
     && ! command -v chromium-browser >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
-    # Debian has one without a window, which is smaller.
-    if apt-cache show chromium-headless-shell >/dev/null 2>&1; then
-        package=chromium-headless-shell
+    # Debian has one without a window, which is smaller. Only lists that are there tell whether it has.
+    if ! command -v apt-get >/dev/null 2>&1 || [ "$as_root" = none ] || ! try_install chromium-headless-shell; then
+        apt_install chromium || give_up "installing it needs root or sudo"
     fi
-    apt_install "$package" || give_up "installing it needs root or sudo"
 fi
 
 program=redis-server package="redis or redis-server"
