@@ -258,7 +258,7 @@ class Webhook:
 
     async def _post(self, name: str, untold: _Untold, alarm: Alarm, trace: Trace | None) -> None:
         """Send one alarm. Raises NotTaken."""
-        id = f"{untold.identity.hex()}-{alarm.t}-{alarm.kind}"
+        id = _id_of(untold.identity, alarm)
         body = to_json(
             {"id": id, "session": name, "kind": alarm.kind, "t": alarm.t, "at": alarm.at}
             | {"text": alarm_text(alarm, is_classifier=untold.is_classifier)}
@@ -286,6 +286,12 @@ def _detail(error: Exception) -> str:
     if isinstance(error, ServiceError):
         return error.detail
     return str(error) if isinstance(error, NotTaken) else type(error).__name__
+
+
+def _id_of(identity: bytes, alarm: Alarm) -> str:
+    """Return the name that no other alarm ever has."""
+    # The time is in microseconds. A session that goes on from an earlier state raises other alarms at the same rounds.
+    return f"{identity.hex()}-{alarm.t}-{alarm.kind}-{1e6 * alarm.at:.0f}"
 
 
 def _summary(session: Session, _: Head, position: Position) -> tuple[Tip, Summary]:

@@ -87,7 +87,7 @@ async def test_an_alarm_is_delivered_once_and_signed(tmp_path: Path, receiver: R
     [document] = receiver.documents()
     assert document == {"id": document["id"], "session": "s", **found}
     assert headers["okl-alarm"] == document["id"]
-    assert document["id"].endswith(f"-{found['t']}-error")
+    assert document["id"].endswith(f"-{found['t']}-error-{found['at'] * 1e6:.0f}")
     stamp, _, signed = headers["okl-signature"].partition(",v1=")
     assert abs(int(stamp.removeprefix("t=")) - time.time()) < 30
     expected = hmac.new(SECRET.encode(), stamp.removeprefix("t=").encode() + b"." + body, hashlib.sha256)
@@ -167,6 +167,22 @@ async def test_a_delivery_is_not_noted_of_a_state_without_the_alarm(tmp_path: Pa
         await api.call("POST", "/sessions/s/rounds", alarming)
         await until_told(api)
     assert len(receiver.posts) == 2
+
+
+async def test_alarms_of_the_same_round_before_and_after_a_roll_back_have_different_ids(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async with served(tmp_path, receiver) as api:
+        await api.create(alarm=ALARM)
+        await api.call("POST", "/sessions/s/checkpoints", {"name": "calm"}, status=201)
+        for _ in range(2):
+            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers={"if-match": "*"})
+            await api.rounds([[0.0]] * 64, [0.0, 10.0] * 32)
+            await until_told(api)
+    first, second = receiver.documents()
+    assert (first["t"], first["kind"]) == (second["t"], second["kind"])
+    assert first["at"] != second["at"]
+    assert first["id"] != second["id"]
 
 
 async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Receiver) -> None:
