@@ -52,11 +52,13 @@ class Taken(NamedTuple):
 
 
 class Current(NamedTuple):
-    """The session that is to be replaced: a copy of it, and how many of its predictions wait."""
+    """The session that is to be replaced: a copy of it, how many of its predictions wait, and how many of its alarms were
+    delivered."""
 
     position: Position
     twin: Session
     waiting: int
+    told: int
 
 
 @final
@@ -172,7 +174,7 @@ class States:
             now, trouble = await self._checked(name, session, if_tip)
             tip = now.position.tip
             session.definition = replace(session.definition, template=now.twin.definition.template)
-            if await self.replace(name, now.position, session, unless_waiting=trouble is not None):
+            if await self.replace(name, now, session, unless_waiting=trouble is not None):
                 extra = {"session": name, "t": session.t, "instead_of": tip.round}
                 log.info("session goes on from another state", extra=extra)
                 return await self._sessions.inspect(name)
@@ -193,23 +195,29 @@ class States:
             )
         return now, trouble
 
-    async def replace(self, name: str, position: Position, session: Session, *, unless_waiting: bool = False) -> bool:
-        """Continue the session from another one's state, if it is still at this position, and with `unless_waiting` if no
-        prediction waits (a prediction that is made meanwhile does not change the position)."""
+    async def replace(self, name: str, former: Current, session: Session, *, unless_waiting: bool = False) -> bool:
+        """Continue the session from another one's state, if it is still at the former position, and with `unless_waiting` if
+        no prediction waits (a prediction that is made meanwhile does not change the position)."""
         to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
-        identity = position.identity
+        identity = former.position.identity
         return await self._store.replace(
             name,
-            position.tip,
+            former.position.tip,
             encode_record(session.definition, identity),
             to,
             await asyncio.to_thread(pack, session, str(Position(identity, to))),
             # This is use of a session, which its last rounds may no longer tell.
             summary=encode_summary(replace(summary_of(session), asked_at=time.time())),
-            # Alarms of another history are not delivered.
-            told=session.history.alarm_count,
+            told=_told(former, session),
             unless_waiting=unless_waiting,
         )
+
+
+def _told(former: Current, session: Session) -> int:
+    """Return how many alarms of the new state count as delivered: those before the first that the former has and waits for
+    its delivery. The others were delivered, or are those of another session."""
+    alarms, before = session.history.alarms, former.twin.history.alarms
+    return 0 if alarms is None else alarms.before(() if before is None else before.after(former.told))
 
 
 def _check_free(name: str) -> None:
@@ -223,4 +231,4 @@ def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
 
 
 def current(session: Session, head: Head, position: Position) -> Current:
-    return Current(position, session.copy(), head.waiting)
+    return Current(position, session.copy(), head.waiting, head.told)

@@ -178,7 +178,7 @@ class Challengers:
             return False
         session, trouble = await self._check(champion, own, former)
         session.definition, session.pairing = replace(session.definition, name=champion), None
-        if not await self._states.replace(champion, former.position, session, unless_waiting=trouble is not None):
+        if not await self._states.replace(champion, former, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
         await self._keep(champion, f"before-{split_name(own)[1]}"[:MOST_LETTERS], former)

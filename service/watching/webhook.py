@@ -1,9 +1,9 @@
 """Delivery of alarms to a webhook: at least once, signed, and in the background.
 
-The worker that raised an alarm delivers it, and retries while it lives. Other workers find the alarms of a dead worker in a
-periodic sweep over the summaries of all sessions, in which they also write those that were lost with it. The store counts a
-session's delivered alarms, so a delivery is duplicated only if a worker died, or the store failed, between the delivery and
-the count. The receiver recognises a duplicate by its id.
+The worker that raised an alarm delivers it, and retries while it lives, also if the session goes on from a state without the
+alarm. Other workers find the alarms of a dead worker in a periodic sweep over the summaries of all sessions, in which they
+also write those that were lost with it. The store counts a session's delivered alarms, so a delivery is duplicated only if a
+worker died, or the store failed, between the delivery and the count. The receiver recognises a duplicate by its id.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, final
 from urllib.parse import urlsplit
@@ -27,13 +27,14 @@ from okl.errors import ServiceError, SessionNotFound, StoreTimeout, StoreUnavail
 from .. import __version__
 from ..chance import BY_CHANCE, sweep_forever
 from ..rounds import Rounds
+from ..session.history.alarms import MOST as MOST_ALARMS
 from ..session.history.alarms import Alarm
 from ..session.history.words import alarm_text
 from ..session.session import Session
 from ..session.summary import Summary, decode_summary, encode_summary, summary_of
 from ..session.turn import Position
 from ..store.all_heads import heads_of
-from ..store.base import Gone, Head, Store, Tip
+from ..store.base import Head, Store, Tip, present
 from ..telemetry.counts import Counts
 from ..trace import Trace, current
 
@@ -59,22 +60,33 @@ NOTED_WITHIN: Final = 3
 
 @dataclass(slots=True)
 class _Errand:
-    """A session with alarms to deliver, not before `due`; `is_new` if one was raised since the last try began."""
+    """A session with alarms to deliver, not before `due`; `is_new` if one was raised since the last try began. `letters` are
+    the bodies found and not delivered by their ids, of the session with this identity."""
 
     due: float = 0.0
     tries: int = 0
     is_new: bool = True
     trace: Trace | None = None
+    identity: bytes = b""
+    letters: dict[str, bytes] = field(default_factory=dict)
+
+    def find(self, untold: _Untold) -> None:
+        """Add undelivered alarms. Keep those found before that a state which took the session's place lacks."""
+        is_same = self.identity == untold.identity
+        lacking = {id: body for id, body in self.letters.items() if is_same and id not in untold.raised}
+        letters = lacking | untold.letters
+        self.identity, self.letters = untold.identity, dict(list(letters.items())[-MOST_ALARMS:])
 
 
 @dataclass(frozen=True, slots=True)
 class _Untold:
-    """Undelivered alarms of a session in order; the first has the number `first`, counted from 1."""
+    """Undelivered alarms of a session: their bodies in order, and their numbers, counted from 1, both by their ids. `raised`
+    are the ids of its latest alarms, also of those delivered."""
 
     identity: bytes
-    first: int
-    alarms: Sequence[Alarm]
-    is_classifier: bool
+    letters: dict[str, bytes]
+    numbers: Mapping[str, int]
+    raised: Set[str]
 
 
 class NotTaken(Exception):
@@ -200,7 +212,7 @@ class Webhook:
         """Try once to deliver all alarms of a session."""
         errand.is_new = False
         try:
-            await self._tell(rounds, name, errand.trace)
+            await self._tell(rounds, name, errand)
         except Exception as error:
             # Back off after any error; the alarm stays pending.
             errand.tries += 1
@@ -221,49 +233,38 @@ class Webhook:
         longest = min(LONGEST_WAIT_S, self._wait_s * 2.0 ** min(tries - 1, 30))
         return longest * BY_CHANCE.uniform(0.5, 1.0)
 
-    async def _tell(self, rounds: Rounds, name: str, trace: Trace | None) -> None:
+    async def _tell(self, rounds: Rounds, name: str, errand: _Errand) -> None:
         """Deliver a session's alarms. Raises NotTaken, ServiceError."""
         try:
             untold = await rounds.with_session(name, _untold)
+            errand.find(untold)
+            for id, body in tuple(errand.letters.items()):
+                await self._post(id, body, errand.trace)
+                del errand.letters[id]
+                self._counts.alarms_told += 1
+                if id in untold.numbers:
+                    await self._note_told(rounds, name, untold.numbers[id], id)
         except SessionNotFound:
             return
-        for number, alarm in enumerate(untold.alarms, start=untold.first):
-            await self._post(name, untold, alarm, trace)
-            self._counts.alarms_told += 1
-            if not await self._note_told(rounds, name, number, alarm):
-                return
 
-    async def _note_told(self, rounds: Rounds, name: str, number: int, alarm: Alarm) -> bool:
-        """Note that an alarm was delivered. False if it cannot be, since the session is gone, or was replaced by one that has
-        not raised it."""
+    async def _note_told(self, rounds: Rounds, name: str, number: int, id: str) -> None:
+        """Note that an alarm was delivered, unless the session was replaced by one that has not raised it.
+
+        Raises SessionNotFound, ServiceError.
+        """
 
         def tip_after(session: Session, _: Head, position: Position) -> Tip | None:
-            alarms = session.history.alarms
-            raised = set() if alarms is None else {(one.t, one.at, one.kind) for one in alarms.latest}
-            return position.tip if (alarm.t, alarm.at, alarm.kind) in raised else None
+            return position.tip if id in _ids(session, position) else None
 
         for _ in range(NOTED_WITHIN):
-            try:
-                tip = await rounds.with_session(name, tip_after)
-            except SessionNotFound:
-                return False
-            if tip is None:
-                return False
-            if await self._store.told(name, tip, number):
-                return True
-            head = await self._store.head(name)
-            if isinstance(head, Gone) or head.told >= number:
-                return not isinstance(head, Gone)
-        return False
+            tip = await rounds.with_session(name, tip_after)
+            if tip is None or await self._store.told(name, tip, number):
+                return
+            if present(await self._store.head(name), name).told >= number:
+                return
 
-    async def _post(self, name: str, untold: _Untold, alarm: Alarm, trace: Trace | None) -> None:
+    async def _post(self, id: str, body: bytes, trace: Trace | None) -> None:
         """Send one alarm. Raises NotTaken."""
-        id = _id_of(untold.identity, alarm)
-        body = to_json(
-            {"id": id, "session": name, "kind": alarm.kind, "t": alarm.t, "at": alarm.at}
-            | {"text": alarm_text(alarm, is_classifier=untold.is_classifier)}
-            | {"before": alarm.before, "after": alarm.after, "since": alarm.since}
-        )
         headers = {"okl-alarm": id}
         if self._secret:
             headers["okl-signature"] = signature(self._secret, int(time.time()), body)
@@ -299,11 +300,27 @@ def _summary(session: Session, _: Head, position: Position) -> tuple[Tip, Summar
 
 
 def _untold(session: Session, head: Head, position: Position) -> _Untold:
-    alarms, task = session.history.alarms, session.task
-    if alarms is None or task is None or alarms.count <= head.told:
-        return _Untold(position.identity, 0, (), False)
-    latest = alarms.latest[-(alarms.count - head.told) :]
-    return _Untold(position.identity, alarms.count - len(latest) + 1, latest, task.truths.is_classifier)
+    alarms, task, ids = session.history.alarms, session.task, _ids(session, position)
+    if alarms is None or task is None:
+        return _Untold(position.identity, {}, {}, ids)
+    untold = {_id_of(position.identity, one): one for one in alarms.after(head.told)}
+    is_classifier = task.truths.is_classifier
+    letters = {id: _letter(id, head.name, one, is_classifier=is_classifier) for id, one in untold.items()}
+    numbers = {id: number for number, id in enumerate(untold, start=alarms.count - len(untold) + 1)}
+    return _Untold(position.identity, letters, numbers, ids)
+
+
+def _ids(session: Session, position: Position) -> Set[str]:
+    alarms = session.history.alarms
+    return frozenset() if alarms is None else {_id_of(position.identity, one) for one in alarms.latest}
+
+
+def _letter(id: str, name: str, alarm: Alarm, *, is_classifier: bool) -> bytes:
+    return to_json(
+        {"id": id, "session": name, "kind": alarm.kind, "t": alarm.t, "at": alarm.at}
+        | {"text": alarm_text(alarm, is_classifier=is_classifier)}
+        | {"before": alarm.before, "after": alarm.after, "since": alarm.since}
+    )
 
 
 def signature(secret: bytes, at: int, body: bytes) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,16 @@ from service.watching import webhook
 from service.watching.webhook import Webhook
 from tests.contract.store_calls import append, chain
 from tests.service.api import Api, serving
+from tests.service.challenged import attach, caught_up
+from tests.service.definitions import MEAN
 from tests.service.kept_lines import kept_lines
 from tests.service.receiver import CLOSE, HANG, Receiver, receiving
 
 pytestmark = pytest.mark.anyio
 SECRET = "a-secret-of-the-test"
 ALARM = {"rate": None, "error_above": 0.5}
+ALARMING = {"x": [[0.0]] * 64, "y": [0.0, 10.0] * 32}
+ANYWHERE = {"if-match": "*"}
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
@@ -58,8 +62,7 @@ def served(path: Path, receiver: Receiver, **settings: Any) -> Any:
 async def alarm(api: Api, name: str = "s", **request: Any) -> None:
     """A session with one alarm: an RMSE of 5 is above a half."""
     await api.create(name=name, alarm=ALARM)
-    body = {"x": [[0.0]] * 64, "y": [0.0, 10.0] * 32}
-    await api.call("POST", f"/sessions/{name}/rounds", body, **request)
+    await api.call("POST", f"/sessions/{name}/rounds", ALARMING, **request)
 
 
 async def told(api: Api, name: str = "s") -> int:
@@ -155,16 +158,15 @@ async def test_a_delivery_is_not_noted_of_a_state_without_the_alarm(tmp_path: Pa
 
         async def roll_back() -> None:
             receiver.meanwhile = None
-            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers={"if-match": "*"})
+            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers=ANYWHERE)
 
         receiver.meanwhile = roll_back
-        alarming = {"x": [[0.0]] * 64, "y": [0.0, 10.0] * 32}
-        await api.call("POST", "/sessions/s/rounds", alarming)
+        await api.call("POST", "/sessions/s/rounds", ALARMING)
         found = api.worker.webhook
         assert found is not None
         await receiver.until(lambda: len(receiver.posts) == 1 and not found.waiting)
         assert await told(api) == 0
-        await api.call("POST", "/sessions/s/rounds", alarming)
+        await api.call("POST", "/sessions/s/rounds", ALARMING)
         await until_told(api)
     assert len(receiver.posts) == 2
 
@@ -176,13 +178,85 @@ async def test_alarms_of_the_same_round_before_and_after_a_roll_back_have_differ
         await api.create(alarm=ALARM)
         await api.call("POST", "/sessions/s/checkpoints", {"name": "calm"}, status=201)
         for _ in range(2):
-            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers={"if-match": "*"})
-            await api.rounds([[0.0]] * 64, [0.0, 10.0] * 32)
+            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers=ANYWHERE)
+            await api.call("POST", "/sessions/s/rounds", ALARMING)
             await until_told(api)
     first, second = receiver.documents()
     assert (first["t"], first["kind"]) == (second["t"], second["kind"])
     assert first["at"] != second["at"]
     assert first["id"] != second["id"]
+
+
+async def rolled_back(api: Api) -> None:
+    await api.call("POST", "/sessions/s/checkpoints", {"name": "now"}, status=201)
+    await api.call("POST", "/sessions/s/rollback", {"checkpoint": "now"}, headers=ANYWHERE)
+
+
+async def put_back(api: Api, name: str = "s") -> None:
+    state = (await api.http.get(f"/sessions/{name}/snapshot")).content
+    headers = ANYWHERE | {"content-type": "application/octet-stream"}
+    assert (await api.http.put("/sessions/s/snapshot", content=state, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("goes_on", [rolled_back, put_back])
+async def test_alarms_that_wait_are_delivered_after_the_session_went_on_from_a_state_that_has_them(
+    tmp_path: Path, receiver: Receiver, goes_on: Callable[[Api], Awaitable[None]]
+) -> None:
+    """Another worker delivers them, and none that was delivered before."""
+    async with served(tmp_path, receiver) as api:
+        await alarm(api)
+        await until_told(api)
+    async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+        await api.rounds([[0.0]] * 2_064, [0.0] * 2_000 + [0.0, 10.0] * 32)
+        await goes_on(api)
+        assert await told(api) == 1
+        alarms = (await api.inspect())["alarms"]
+    async with served(tmp_path, receiver) as api:
+        await until_told(api, 2)
+    assert len(alarms) == 2
+    assert [document["t"] for document in receiver.documents()] == [one["t"] for one in alarms]
+
+
+async def calmed(api: Api) -> None:
+    await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers=ANYWHERE)
+
+
+async def exchanged(api: Api) -> None:
+    await put_back(api, "other")
+
+
+async def promoted(api: Api) -> None:
+    await attach(api, MEAN)
+    await api.rounds([[0.0]] * 8, [0.0] * 8)
+    await caught_up(api)
+    await api.call("POST", "/sessions/s/challengers/c/promote", {})
+
+
+@pytest.mark.parametrize("goes_on", [calmed, exchanged, promoted])
+async def test_alarms_that_wait_are_delivered_after_the_session_went_on_from_a_state_that_lacks_them(
+    tmp_path: Path, receiver: Receiver, goes_on: Callable[[Api], Awaitable[None]]
+) -> None:
+    """By the worker that raised them. Those of the other state are not delivered."""
+    async with served(tmp_path, receiver) as api:
+        await api.create(alarm=ALARM)
+        await api.call("POST", "/sessions/s/checkpoints", {"name": "calm"}, status=201)
+        await alarm(api, "other")
+        await until_told(api, name="other")
+        receiver.answers = [500] * 1_000
+        await api.call("POST", "/sessions/s/rounds", ALARMING)
+        [raised] = (await api.inspect())["alarms"]
+        await receiver.until(lambda: len(receiver.posts) > 1)
+        await goes_on(api)
+        assert raised not in (await api.inspect())["alarms"]
+        since = len(receiver.posts)
+        await receiver.until(lambda: len(receiver.posts) > since + 1)
+        receiver.answers, tried = [], len(receiver.posts)
+        found = api.worker.webhook
+        assert found is not None
+        await receiver.until(lambda: len(receiver.posts) > tried and not found.waiting)
+        await asyncio.sleep(0.2)
+    assert [document["at"] for document in receiver.documents()[tried:]] == [raised["at"]]
+    assert {document["session"] for document in receiver.documents()[1:]} == {"s"}
 
 
 async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Receiver) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -37,6 +37,11 @@ class Alarm(NamedTuple):
     before: float
     after: float
     since: int
+
+    @property
+    def mark(self) -> tuple[int, float, str]:
+        """What distinguishes it from all other alarms of the session; the errors may differ in rounding between workers."""
+        return self.t, self.at, self.kind
 
 
 class WindowedError(NamedTuple):
@@ -95,6 +100,16 @@ class Alarms:
         self.count += 1
         # In a block the test's alarms are raised before the threshold's.
         self.latest = sorted([*self.latest, alarm], key=lambda one: one.t)[-MOST:]
+
+    def after(self, count: int) -> Sequence[Alarm]:
+        """Return those of the latest alarms that are not among the first `count`."""
+        return self.latest[-(self.count - count) :] if self.count > count else ()
+
+    def before(self, some: Collection[Alarm]) -> int:
+        """Return how many alarms precede the first of these; the number of all if it has none of them."""
+        marks = {one.mark for one in some}
+        first = next((i for i, one in enumerate(self.latest) if one.mark in marks), len(self.latest))
+        return self.count - len(self.latest) + first
 
     def pack(self) -> dict[str, Stored]:
         rows = [(*alarm[:2], _KINDS.index(alarm.kind), *alarm[3:]) for alarm in self.latest]
