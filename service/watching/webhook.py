@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic_core import to_json
 
-from okl.errors import ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable
+from okl.errors import ServiceError, SessionMoved, SessionNotFound, StoreTimeout, StoreUnavailable
 
 from .. import __version__
 from ..chance import BY_CHANCE, sweep_forever
@@ -234,7 +234,7 @@ class Webhook:
         return longest * BY_CHANCE.uniform(0.5, 1.0)
 
     async def _tell(self, rounds: Rounds, name: str, errand: _Errand) -> None:
-        """Deliver a session's alarms. Raises NotTaken, ServiceError."""
+        """Deliver a session's alarms, unless it is gone or has moved. Raises NotTaken, ServiceError."""
         try:
             untold = await rounds.with_session(name, _untold)
             errand.find(untold)
@@ -244,7 +244,7 @@ class Webhook:
                 self._counts.alarms_told += 1
                 if id in untold.numbers:
                     await self._note_told(rounds, name, untold.numbers[id], id)
-        except SessionNotFound:
+        except (SessionNotFound, SessionMoved):
             return
 
     async def _note_told(self, rounds: Rounds, name: str, number: int, id: str) -> None:

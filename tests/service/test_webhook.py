@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from service.archive.mover import move
 from service.session.summary import decode_summary
 from service.settings import Settings
 from service.store.base import Head
@@ -338,6 +339,23 @@ async def test_a_deleted_session_is_forgotten(tmp_path: Path, receiver: Receiver
         found = api.worker.webhook
         assert found is not None
         await receiver.until(lambda: not found.waiting)
+
+
+async def test_a_session_that_has_moved_is_left_to_its_new_workers(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [500] * 1_000
+    target = SqliteStore(str(tmp_path / "target.sqlite3"))
+    await target.open()
+    async with served(tmp_path, receiver) as api:
+        await alarm(api)
+        await receiver.until(lambda: len(receiver.posts) > 1)
+        await move(api.store, target, "s")
+        found = api.worker.webhook
+        assert found is not None
+        await receiver.until(lambda: not found.waiting)
+    await target.close()
+    receiver.answers = []
+    async with serving(f"sqlite:///{tmp_path / 'target.sqlite3'}", webhook=receiver.url) as api:
+        await until_told(api)
 
 
 async def test_sessions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
