@@ -45,7 +45,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 
 SWEEP_S: Final = 30.0
 LEFT_S: Final = 20.0
-"""An alarm younger than this is left to the worker that raised it, and so is the summary of a younger round."""
+"""An alarm that was seen waiting for less is left to the worker that raised it, and so is the summary of the last round."""
 
 SWEPT_AT_ONCE: Final = 250
 MOST: Final = 10_000
@@ -102,7 +102,7 @@ class Webhook:
     url, secret : the receiver's; without a secret nothing is signed
     timeout_s : the time limit of one delivery as a whole
     wait_s : the pause between the first two tries
-    sweep_s, left_s : how often to look for alarms that other workers left, and how old those must be
+    sweep_s, left_s : how often to look for alarms that other workers left, and how long those must have been seen waiting
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class Webhook:
         self._left_s = left_s
         self._errands: dict[str, _Errand] = {}
         self._unreadable: dict[str, Tip] = {}
+        self._seen: dict[tuple[str, Tip | int], float] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -163,16 +164,24 @@ class Webhook:
     # -- sessions with alarms -------------------------------------------------------------------------------------------
 
     async def _sweep(self, rounds: Rounds) -> None:
+        now, seen = time.monotonic(), dict[tuple[str, Tip | int], float]()
+
+        def is_left(name: str, standing: Tip | int) -> bool:
+            # The clocks of workers and store may differ, so this worker takes the time since it first saw this itself.
+            since = seen[name, standing] = self._seen.get((name, standing), now)
+            return now - since >= self._left_s
+
         async for head in heads_of(self._store, SWEPT_AT_ONCE):
             # The alarms of a session that has moved away are delivered where it is now.
             if head.seal or head.name in self._errands:
                 continue
-            left_at = time.time() - self._left_s
             summary = decode_summary(head.summary)
-            if head.summary_round < head.tip.round and (head.updated_at or head.created_at) < left_at:
+            is_lost = head.summary_round < head.tip.round and is_left(head.name, head.tip)
+            if is_lost:
                 summary = await self._write_summary(rounds, head) or summary
-            if summary.alarms > head.told and summary.alarm is not None and summary.alarm.at < left_at:
+            if summary.alarms > head.told and (is_left(head.name, head.told) or is_lost):
                 self.note(head.name)
+        self._seen = seen
 
     async def _write_summary(self, rounds: Rounds, head: Head) -> Summary | None:
         """Write a summary that was lost with a worker; None if it cannot be loaded. Raises StoreUnavailable, StoreTimeout."""

@@ -15,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from service.archive.mover import move
+from service.rounds import Rounds
 from service.session.summary import decode_summary
 from service.settings import Settings
 from service.store.base import Head
@@ -328,6 +329,28 @@ async def test_a_young_alarm_is_left_to_its_worker(
         await asyncio.sleep(0.3)
         assert await told(api) == 0
     assert receiver.posts == []
+
+
+@pytest.mark.parametrize("ahead_s", [-10_000.0, 10_000.0])
+@pytest.mark.parametrize("is_summary_lost", [False, True])
+async def test_the_clock_of_a_dead_worker_delays_no_alarm(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, ahead_s: float, *, is_summary_lost: bool
+) -> None:
+    found = partial(Webhook, wait_s=0.02, sweep_s=0.02, left_s=0.5)
+    monkeypatch.setattr("service.watching.webhook.Webhook", found)
+    right = time.time
+    with monkeypatch.context() as wrong:
+        wrong.setattr("time.time", lambda: right() + ahead_s)
+        wrong.setattr("service.app.Rounds", partial(Rounds, clock=time.time))
+        if is_summary_lost:
+            wrong.setattr(SqliteStore, "summarize", lose)
+        async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+            await alarm(api)
+    async with served(tmp_path, receiver) as api:
+        await asyncio.sleep(0.2)
+        assert await told(api) == 0
+        await until_told(api)
+    assert len(receiver.posts) == 1
 
 
 async def test_a_deleted_session_is_forgotten(tmp_path: Path, receiver: Receiver) -> None:
