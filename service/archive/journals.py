@@ -37,11 +37,12 @@ _ENTRY = struct.Struct("<III")
 
 
 class Archived(NamedTuple):
-    """The tip at which the files end now, the rounds added, and the number missing before them."""
+    """The tip at which the files end now, the rounds added, and the number missing before them. That is None, unknown, if the
+    session went on from another state, whose round is not after the files' last."""
 
     tip: Tip
     rounds: int
-    missing: int
+    missing: int | None
 
 
 async def archive(store: Store, name: str, folder: Path) -> Archived:
@@ -61,8 +62,7 @@ async def archive(store: Store, name: str, folder: Path) -> Archived:
                 base, entries = whole.base, whole.entries
             else:
                 base, entries = reading.start, reading.entries
-            missing = max(0, base.round - (0 if tip is None else tip.round))
-            return Archived(*_write(folder, last, base, entries), missing)
+            return Archived(*_write(folder, last, base, entries), _missing(tip, base))
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be written: {error.strerror}.") from error
 
@@ -82,6 +82,15 @@ def read_archive(folder: Path) -> tuple[Tip, list[Entry]]:
     if base is None:
         raise DamagedArchive(f"{folder} has no journal.")
     return base, entries
+
+
+def _missing(last: Tip | None, base: Tip) -> int | None:
+    """Return the number of rounds between the end of the files and the journal's base; None if it is unknown."""
+    if last is None:
+        return base.round
+    if last == base:
+        return 0
+    return base.round - last.round if base.round > last.round else None
 
 
 class _Last(NamedTuple):

@@ -105,6 +105,13 @@ def add_to(app: typer.Typer) -> None:
             _run(_url(store), moved, to)
 
 
+def _gap(missing: int | None) -> str:
+    """Return what is said of rounds that are missing in an archive; None: of an unknown number."""
+    if missing is None:
+        return "the session went on from another state; how many rounds were not written before is unknown"
+    return f"{missing:,} rounds were trimmed before they could be written"
+
+
 def add_past_to(app: typer.Typer) -> None:
     """Add `okl archive` and `okl backtest`."""
 
@@ -125,10 +132,8 @@ def add_past_to(app: typer.Typer) -> None:
         async def archived(stores: Sequence["Store"]) -> int:
             while True:
                 found = await archive(stores[0], session, out)
-                if found.missing:
-                    typer.echo(
-                        f"{session}: {found.missing:,} rounds were trimmed before they could be written", err=True
-                    )
+                if found.missing != 0:
+                    typer.echo(f"{session}: {_gap(found.missing)}", err=True)
                 typer.echo(f"{session}: {found.rounds:,} rounds written, up to round {found.tip.round:,}")
                 if every is None:
                     return 0

@@ -163,6 +163,27 @@ def test_an_archive_has_what_the_store_forgot(store: str, tmp_path: Path) -> Non
     assert "10 rounds of the journal, from round 86 on" in told
 
 
+def test_an_archive_reports_that_the_session_went_on_from_another_state(store: str, tmp_path: Path) -> None:
+    """Whether that is earlier than the archive's last round or has the same number; once."""
+    archive = ("archive", "s", "--out", tmp_path / "past", "--store", store)
+
+    async def learn() -> None:
+        async with serving(store) as api:
+            await api.call("POST", "/sessions/s/checkpoints", {"name": "kept"}, status=201)
+            await api.rounds(X[60:80].tolist(), Y[60:80].tolist())
+
+    async def roll_back() -> None:
+        async with serving(store) as api:
+            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "kept"}, headers={"If-Match": "*"})
+
+    asyncio.run(learn())
+    assert "80 rounds written" in run(*archive)
+    for _ in range(2):
+        asyncio.run(roll_back())
+        assert "went on from another state" in run(*archive)
+        assert "another state" not in run(*archive)
+
+
 def test_an_archive_that_a_full_disk_has_cut_off_is_continued(store: str, tmp_path: Path) -> None:
     folder = tmp_path / "past"
     archive = ("archive", "s", "--out", folder, "--store", store)
