@@ -255,7 +255,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
-    states = States(store, rounds, sessions, limits, renamed=roster.find, before_trim=roster.feed_before_trim)
+    states = States(
+        store,
+        rounds,
+        sessions,
+        limits,
+        renamed=roster.find,
+        before_trim=roster.feed_before_trim,
+        patience_s=settings.patience_s,
+    )
     feeder = Feeder(store, rounds, counts)
     return Worker(
         settings=settings,

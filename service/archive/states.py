@@ -37,9 +37,6 @@ from .portable import clash, definition_in, pack_state, unpack_state
 
 log = logging.getLogger("okl.sessions")
 
-TRIES = 5
-"""Attempts to replace the state of a session that others keep writing to."""
-
 Check = Callable[[Definition], None]
 """Raises ServiceError for a definition of which this service would not create a session."""
 
@@ -64,7 +61,8 @@ class Current(NamedTuple):
 @final
 class States:
     """Raises ServiceError only. Awaited are `renamed` with the new name of a session that was renamed, and `before_trim` with
-    that of one whose journal is about to begin anew."""
+    that of one whose journal is about to begin anew. Replacing the state of a session that others keep writing to is tried
+    for `patience_s`."""
 
     def __init__(
         self,
@@ -75,6 +73,7 @@ class States:
         *,
         renamed: Callable[[str], Awaitable[None]],
         before_trim: Callable[[str], Awaitable[None]],
+        patience_s: float,
     ) -> None:
         self._store = store
         self._rounds = rounds
@@ -82,6 +81,7 @@ class States:
         self._limits = limits
         self._renamed = renamed
         self._before_trim = before_trim
+        self._patience_s = patience_s
 
     async def take(self, name: str) -> Taken:
         """The session's current state. Raises SessionNotFound."""
@@ -170,7 +170,9 @@ class States:
         # First, since challengers take a while.
         await self._checked(name, session, if_tip)
         await self._before_trim(name)
-        for _ in range(TRIES):
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._patience_s
+        while loop.time() < give_up:
             now, trouble = await self._checked(name, session, if_tip)
             tip = now.position.tip
             session.definition = replace(session.definition, template=now.twin.definition.template)
