@@ -6,7 +6,8 @@
     4  it is opened at the target
 
 A mover that dies before 3 leaves the source usable once its seal lapses, and at the target an unusable copy that the next
-attempt replaces. One that dies after 3 leaves a copy that the next attempt recognizes by the token, and opens.
+attempt replaces. One that dies after 3 leaves a copy that the next attempt recognizes by the token, and opens; if the target
+has lost a part of it meanwhile, the source continues, and is moved anew.
 """
 
 from __future__ import annotations
