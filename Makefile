@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # OpenBLAS kernels of other processor types that this machine can run, such as "Haswell Prescott".
 CORETYPES ?= Prescott
 
-.PHONY: run serve test collect test-fast test-kernels test-sensitive test-valkey test-one image-test lint docs site report notebooks bench free-threaded sbom audit audit-reach lock clean delete-data tools
+.PHONY: run serve test test-fast test-kernels test-sensitive test-valkey test-one image-test lint docs site report notebooks bench free-threaded sbom audit audit-reach lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -23,10 +23,6 @@ PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 test: .venv/dev tools
 	$(PYTEST)
-
-# Of a fresh checkout each of the three would compile every module of the tests: half of a minute, which CI does beside lint.
-collect: .venv/dev
-	$(BIN)/pytest --collect-only -qq > /dev/null
 
 # tests/selection.py decides which tests are slow.
 test-fast: .venv/dev
