@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreError
+from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
 from .options import StoreOption
 from .outcome import errors_in_a_line
@@ -103,13 +103,6 @@ def add_to(app: typer.Typer) -> None:
                 return await (_undo(source, target, names) if undo else _move(source, target, names, tell))
 
             _run(_url(store), moved, to)
-
-
-def _gap(missing: int | None) -> str:
-    """Return what is said of rounds that are missing in an archive; None: of an unknown number."""
-    if missing is None:
-        return "the session went on from another state; how many rounds were not written before is unknown"
-    return f"{missing:,} rounds were trimmed before they could be written"
 
 
 def add_past_to(app: typer.Typer) -> None:
@@ -209,11 +202,11 @@ async def _undo(source: "Store", target: "Store", names: Sequence[str]) -> int:
 
 
 async def _each(
-    names: Sequence[str], work: Callable[[str], Awaitable["Moved"]], new: str, old: str = "moved before"
+    names: Sequence[str], work: Callable[[str], Awaitable["Moved"]], what: str, otherwise: str | None = None
 ) -> int:
-    """Tell of each session what was done now (`new`) or before (`old`), or why it was not; return how many were refused.
+    """Tell of each session `what` was done, or why it was not, or, if it needed nothing, how it is (`otherwise`).
 
-    Raises StoreError.
+    Returns how many were refused. Raises StoreUnavailable, StoreTimeout.
     """
     from ..archive.transport import Carried
 
@@ -221,14 +214,24 @@ async def _each(
     for name in names:
         try:
             moved = await work(name)
-        except StoreError:
+        except (StoreUnavailable, StoreTimeout):
             raise
         except ServiceError as error:
-            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), new)
+            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), what)
             failed += 1
         else:
-            _say(Carried(name, moved.round), new if moved.is_new else old)
+            if moved.is_new or otherwise is None:
+                _say(Carried(name, moved.round, moved.is_new), what)
+            else:
+                _say(Carried(name, moved.round), otherwise)
     return failed
+
+
+def _gap(missing: int | None) -> str:
+    """Return what is said of rounds that are missing in an archive; None: of an unknown number."""
+    if missing is None:
+        return "the session went on from another state; how many rounds were not written before is unknown"
+    return f"{missing:,} rounds were trimmed before they could be written"
 
 
 def _say(one: "Carried", what: str) -> "Carried":

@@ -9,7 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from okl.client import Client
+from okl.errors import ServiceError, StoreCorrupt, StoreUnavailable
 from service.cli import app
+from service.store.base import Gone
+from service.store.moving import Luggage
+from service.store.sqlite import SqliteStore
 from tests.service.api import MEAN
 from tests.service.listening import listening
 
@@ -68,7 +72,7 @@ def test_a_folder_gets_a_file_a_session(store: str, tmp_path: Path) -> None:
 def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'target.sqlite3'}"
     okl("move", "a", "--store", store, "--to", target, "--tell", "https://new.example")
-    assert okl("move", "a", "--store", store, "--to", target) == "a: moved before at round 3\n"
+    assert okl("move", "a", "--store", store, "--to", target) == "a: moved at round 3, before\n"
     assert okl("move", "--store", store, "--to", target).splitlines() == [f"{name}: moved at round 3" for name in "bc"]
     assert sessions(target) == dict.fromkeys(NAMES, (3, 1))
     with listening(store) as url:
@@ -88,6 +92,27 @@ def test_a_move_is_undone_if_the_target_has_lost_the_session(store: str, tmp_pat
     for more in (("--undo",), ("a", "--undo", "--tell", "https://new.example")):
         assert "--undo takes the names" in okl("move", "--store", store, "--to", target, *more, code=2)
     assert sessions(store) == dict.fromkeys(NAMES, (3, 1))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "moved"),
+    [(StoreCorrupt("a page is damaged"), 1, "ac"), (StoreUnavailable("it is gone"), 75, "a")],
+)
+def test_a_move_of_all_ends_early_only_if_the_store_does_not_answer(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ServiceError, code: int, moved: str
+) -> None:
+    luggage = SqliteStore.luggage
+
+    async def fail(self: SqliteStore, name: str, cursor: str | None = None) -> Luggage | Gone:
+        if name == "b":
+            raise error
+        return await luggage(self, name, cursor)
+
+    target = f"sqlite:///{tmp_path / 'target.sqlite3'}"
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "luggage", fail)
+        assert error.detail in okl("move", "--store", store, "--to", target, code=code)
+    assert sessions(target) == dict.fromkeys(moved, (3, 1))
 
 
 def test_an_address_that_is_too_long_is_told_before_anything_is_moved(store: str, tmp_path: Path) -> None:
