@@ -219,12 +219,15 @@ class Points:
         """Return -|s - x|^2 / (2 unit^2) for every point, shape (n,), for an encoded x; rounding may lift it above 0."""
         query = row.copy()
         query[-2], query[-1] = 1.0, row[-2]
-        if query[-1] >= self._wide:
-            return self.floats.widened(self._rows.view.dot(query))
-        # Products of two wide points may overflow, but `_mend` replaces them.
+        is_wide = query[-1] < self._wide
+        if not is_wide and self.floats is DOUBLE:
+            return self._rows.view.dot(query)
+        # Products of two wide points may overflow, but `_mend` replaces them. With AVX-512, OpenBLAS at times reports an
+        # invalid value in a float32 product of finite numbers, which is right nevertheless.
         with np.errstate(over="ignore", invalid="ignore"):
             u = self.floats.widened(self._rows.view.dot(query))
-        self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
+        if is_wide:
+            self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
         return u
 
     def exponents_block(self, X: F64) -> F64:
