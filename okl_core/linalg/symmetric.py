@@ -23,14 +23,14 @@ class Symmetric:
     array([2., 2.])
     """
 
-    # A Fortran-ordered array, as BLAS expects; entries above the diagonal are arbitrary.
-    __slots__ = ("_lower", "floats")
+    # A Fortran-ordered array, as BLAS expects; entries of the triangle that `floats` does not keep are arbitrary.
+    __slots__ = ("_half", "floats")
 
     def __init__(self, lower: Stored, floats: FloatType = DOUBLE) -> None:
         self.floats = floats
         # Numbers out of the range of single precision become infinite; the next round that uses them is refused.
         with np.errstate(over="ignore"):
-            self._lower: Stored = np.asarray(lower, dtype=floats.dtype, order="F")
+            self._half: Stored = np.asarray(lower if floats.lower else lower.T, dtype=floats.dtype, order="F")
 
     @classmethod
     def diagonal(cls, size: int, entry: float, floats: FloatType = DOUBLE) -> Symmetric:
@@ -38,38 +38,43 @@ class Symmetric:
         return cls(np.eye(size, order="F") * entry, floats)
 
     def __len__(self) -> int:
-        return len(self._lower)
+        return len(self._half)
 
     @property
     def nbytes(self) -> int:
-        return self._lower.nbytes
+        return self._half.nbytes
 
     def times(self, x: F64) -> F64:
         """Return P x, for x of shape (p,), p > 0."""
-        return self.floats.widened(self.floats.symv(1.0, self._lower, x, lower=1))
+        return self.floats.widened(self.floats.symv(1.0, self._half, x, lower=self.floats.lower))
 
     def times_columns(self, X: F64) -> F64:
         """Return P X, Fortran-ordered, for X of shape (p, n)."""
         if not X.size:
             return np.zeros_like(X, order="F")
-        return self.floats.widened(self.floats.symm(1.0, self._lower, np.asfortranarray(X), lower=1))
+        return self.floats.widened(self.floats.symm(1.0, self._half, np.asfortranarray(X), lower=self.floats.lower))
 
     def add_outer(self, a: float, x: F64) -> None:
         """P <- P + a x x^T, for x of shape (p,), p > 0."""
-        self.floats.syr(a, x, a=self._lower, lower=1, overwrite_a=1)
+        self.floats.syr(a, x, a=self._half, lower=self.floats.lower, overwrite_a=1)
 
     def add_gram(self, a: float, X: F64) -> None:
         """P <- P + a X X^T, for X of shape (p, n), p > 0."""
-        self.floats.syrk(a, X, beta=1.0, c=self._lower, lower=1, overwrite_c=1)
+        self.floats.syrk(a, X, beta=1.0, c=self._half, lower=self.floats.lower, overwrite_c=1)
 
     def grow(self, count: int, entry: float) -> None:
         """Append `count` rows and columns of zeros, with `entry` on the diagonal."""
-        size = len(self._lower)
+        size = len(self._half)
         grown = np.zeros((size + count, size + count), dtype=self.floats.dtype, order="F")
-        grown[:size, :size] = self._lower
+        grown[:size, :size] = self._half
         with np.errstate(over="ignore"):
             grown[range(size, size + count), range(size, size + count)] = entry
-        self._lower = grown
+        self._half = grown
+
+    @property
+    def _lower(self) -> Stored:
+        """The matrix, of which the lower triangle is the one that is kept."""
+        return self._half if self.floats.lower else self._half.T
 
     def lower(self) -> F64:
         """Return a Fortran-ordered copy of the lower triangle, with zeros above."""
@@ -82,7 +87,7 @@ class Symmetric:
 
     def pack(self) -> Stored:
         """Return the rows of the upper triangle, concatenated, shape (p (p + 1) / 2,)."""
-        return self._lower.T[np.triu_indices(len(self._lower))]
+        return self._lower.T[np.triu_indices(len(self))]
 
     @classmethod
     def unpack(cls, packed: Stored, size: int) -> Symmetric:

@@ -144,6 +144,18 @@ def test_a_symmetric_matrix_is_the_dense_one(seed: int, size: int, floats: Float
     assert np.abs(matrix.full() - expected).max() <= close
 
 
+@pytest.mark.parametrize("size", [2, 3, 6, 7, 31, 100])
+@pytest.mark.parametrize("floats", BOTH)
+def test_products_have_nothing_of_an_earlier_overflow(floats: FloatType, size: int) -> None:
+    """On processors older than Nehalem, OpenBLAS read a number of its buffer that another product had left there."""
+    with np.errstate(all="ignore"):
+        spoilt = Symmetric(np.full((600, 600), np.nan), floats)
+        spoilt.times(np.full(600, np.nan))
+        spoilt.times_columns(np.full((600, 3), np.nan))
+    ones = Symmetric(np.ones((size, size)), floats)
+    assert ones.times(np.ones(size)) == pytest.approx(np.full(size, float(size)))
+
+
 @pytest.mark.parametrize("size", [1, 20, PANEL + 40])
 @pytest.mark.parametrize("floats", BOTH)
 def test_a_factor_solves_in_its_precision(floats: FloatType, size: int) -> None:
