@@ -33,6 +33,7 @@ from . import patterns
 from .bodies import content_type, too_large
 from .calls import Parameter, plan
 from .problems import validation_problem
+from .queries import check_query
 from .request_checks import LIMITS
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
 
@@ -216,7 +217,9 @@ class BodyRoute(APIRoute):
             return answer if isinstance(answer, Response) else reply(answer, status)
 
         def check(request: Request) -> dict[Parameter, Any]:
-            """Raises RequestValidationError before the body is read, if the path or a header is invalid."""
+            """Before the body is read, raises RequestValidationError if the path or a header is invalid, InvalidInput for a
+            query."""
+            check_query(request, endpoint, has_body=True)
             errors: list[Any] = []
             values = {parameter: parameter.value(request, errors) for parameter in parameters}
             if errors:

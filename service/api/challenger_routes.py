@@ -14,11 +14,12 @@ from .answers import ChallengerAnswer, ChallengerList, SessionDetail
 from .body import BodyRoute, reply
 from .dependencies import ChallengersDep, IfMatch, SessionPath
 from .problems import responses
+from .queries import KNOWN_QUERY
 from .routes import BODY, MOVES, STORE
 from .schemas import ChallengerBody
 from .values import OwnName
 
-router = APIRouter(tags=["challengers"])
+router = APIRouter(tags=["challengers"], dependencies=[KNOWN_QUERY])
 bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 
 ChallengerPath = Annotated[OwnName, Path(description="Name of the challenger.")]

@@ -22,11 +22,12 @@ from .bodies import kind_of
 from .body import BodyRoute, reply
 from .dependencies import IfMatch, SessionPath, StatesDep, wrong_header
 from .problems import responses
+from .queries import KNOWN_QUERY
 from .routes import BODY, CREATED, MOVES, STORE, with_headers
 from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionSettings
 from .values import OwnName
 
-router = APIRouter(tags=["moving"])
+router = APIRouter(tags=["moving"], dependencies=[KNOWN_QUERY])
 bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
 
 STATE = "application/octet-stream"

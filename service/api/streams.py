@@ -39,6 +39,7 @@ from .dependencies import (
 from .lines import MEDIA_TYPE, KindRoute, LinesRoute, Streamed, lines_of
 from .messages import read_array, read_lines, read_one
 from .problems import from_validation, responses
+from .queries import KNOWN_QUERY
 from .request_checks import LIMITS
 from .round_schemas import RoundsBody
 from .routes import ROUNDS, STORE
@@ -51,8 +52,8 @@ class ArrowRoute(KindRoute):
 
 
 streams = APIRouter(tags=["rounds"])
-lines = APIRouter(route_class=LinesRoute, tags=["rounds"])
-columns = APIRouter(route_class=ArrowRoute, tags=["rounds"])
+lines = APIRouter(route_class=LinesRoute, tags=["rounds"], dependencies=[KNOWN_QUERY])
+columns = APIRouter(route_class=ArrowRoute, tags=["rounds"], dependencies=[KNOWN_QUERY])
 bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 """`lines`, `columns` and `bodies` share a path; the route for JSON must be included last."""
 
@@ -138,6 +139,7 @@ def _named(name: str) -> str:
         errors.UnsupportedMediaType,
         *STORE,
     ),
+    dependencies=[KNOWN_QUERY],
     openapi_extra=_TO_LINES,
     summary="Rounds as lines, in both directions",
 )

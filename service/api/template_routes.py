@@ -15,11 +15,12 @@ from .answers import TemplateAnswer, TemplateList
 from .body import BodyRoute, reply
 from .dependencies import TemplatesDep
 from .problems import responses
+from .queries import KNOWN_QUERY
 from .routes import BODY, STORE
 from .schemas import TemplateBody
 from .values import OwnName
 
-router = APIRouter(tags=["templates"])
+router = APIRouter(tags=["templates"], dependencies=[KNOWN_QUERY], responses=responses(errors.InvalidInput))
 bodies = APIRouter(route_class=BodyRoute, tags=["templates"])
 
 TemplatePath = Annotated[OwnName, Path(description="Name of the template.")]

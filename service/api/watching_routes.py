@@ -18,12 +18,13 @@ from . import watching_wire
 from .body import BodyRoute, reply
 from .dependencies import EventStreamsDep, PastDep, RoundsDep, SessionPath, SessionsDep
 from .problems import responses
+from .queries import KNOWN_QUERY
 from .round_schemas import PredictManyBody
 from .routes import MOVES, PREDICT, STORE
 from .values import Id
 from .watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
 
-router = APIRouter(tags=["watching"])
+router = APIRouter(tags=["watching"], dependencies=[KNOWN_QUERY])
 bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 
 _LOOK = (errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)

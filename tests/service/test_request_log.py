@@ -36,13 +36,13 @@ def facts(line: str) -> dict[str, str]:
 
 
 async def test_a_request_is_one_line(api: Api, lines: list[str]) -> None:
-    response = await api.http.get("/learners?secret=1", headers={"x-request-id": "mine", "traceparent": VALID})
+    response = await api.http.get("/sessions?cursor=secret", headers={"x-request-id": "mine", "traceparent": VALID})
     [line] = lines
     found = facts(line)
     assert float(found.pop("ms")) >= 0.0
     assert found == {
         "method": "GET",
-        "path": "/learners",
+        "path": "/sessions",
         "status": "200",
         "bytes": str(len(response.content)),
         "instance": "mine",
