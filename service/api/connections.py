@@ -36,8 +36,8 @@ LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 16 << 20
 """A connection that is about to be closed is read for this long, so that the client can read the error."""
 
-AHEAD_BYTES: Final = 1 << 20
-"""Bytes that may arrive behind a request that is not answered yet."""
+AHEAD_BYTES: Final = 64 << 10
+"""With so many bytes behind a request that is not answered yet, or not taken, the connection is read no further."""
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _OFFER: Final = re.compile(rb"^upgrade(?=:(?![ \t]*websocket))", re.IGNORECASE | re.MULTILINE)
@@ -155,6 +155,7 @@ class BoundedConnection(asyncio.Protocol):
         self._tail = b""
         self._body: Body | None = None  # what is still to come of it, once the application has taken the request
         self._ahead = bytearray()
+        self._is_held_up = False
         self._until = self._stalled_until = inf
 
     @property
@@ -235,12 +236,18 @@ class BoundedConnection(asyncio.Protocol):
 
     def _hold(self, data: bytes) -> None:
         self._ahead += data
-        if len(self._ahead) > AHEAD_BYTES:
-            self._transport.abort()
+        # The server, which knows nothing of this, may have resumed reading.
+        if len(self._ahead) > AHEAD_BYTES and self._stream.is_reading():
+            self._is_held_up = True
+            self._stream.pause_reading()
 
     def _held(self) -> bytes:
         data = bytes(self._ahead)
         self._ahead.clear()
+        if self._is_held_up:
+            # Before the server gets the data: it may want no more of them for now.
+            self._is_held_up = False
+            self._stream.resume_reading()
         return data
 
     def _go_on(self) -> None:

@@ -92,6 +92,24 @@ def test_who_waits_for_each_answer_gets_each(url: str, means: Client) -> None:
             assert http.post("/sessions/s/update", content=ROUND, headers=JSON).json()["t"] == t
 
 
+LARGE = json.dumps({"x": [[float(i)] * 60 for i in range(9_000)], "y": [0.0] * 9_000}).encode()
+"""More than a connection holds behind a request that is not answered yet, or not taken."""
+
+
+def test_large_bodies_may_follow_each_other(url: str, means: Client) -> None:
+    """The second one was cut off: the system passes on megabytes at once, once it has seen as many."""
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
+        for i in range(1, 4):
+            answer = http.post("/sessions/s/rounds", content=LARGE, headers=JSON)
+            assert answer.json()["t"] == i * 9_000
+
+
+def test_large_bodies_may_be_sent_ahead(url: str, means: Client) -> None:
+    large = request("POST", "/sessions/s/rounds", LARGE)
+    assert answers(url, large * 3 + request("GET", "/healthz"), count=4) == [200] * 4
+    assert means.inspect("s")["t"] == 27_000
+
+
 def test_a_body_in_small_chunks_counts_as_its_content(url: str, means: Client) -> None:
     body = json.dumps({"x": [[float(i), 0.5] for i in range(5_000)], "y": [0.0] * 5_000}).encode()
     sent = request("POST", "/sessions/s/rounds", chunked_by(3, body), b"Transfer-Encoding: chunked")
