@@ -100,7 +100,7 @@ class PredictionNotFound(ServiceError):
 
 
 class PredictionExpired(ServiceError):
-    """The prediction waited too long for its truth. Report the input `x` with its `y`."""
+    """The prediction was cancelled, or waited too long for its truth. Report the input `x` with its `y`."""
 
     slug, status, title = "prediction-expired", 410, "Prediction expired"
 

@@ -293,6 +293,8 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
     if parsed.lags and learner.target(config) == "class":
         message = "classes are not numbers, so a learner of classes cannot have lags: leave `lags` out"
+        if "truth" in learner.config_type.model_fields:
+            message += ', or say in its config that the truths are numbers: `"truth": "numbers"`'
         raise ConfigError(f"{parsed.kind}: lags: {message}", [(("lags",), message)])
     if learner.dims is not None and parsed.lags >= learner.dims:
         message = f"lags are inputs too, and there is room for {learner.dims - 1}"

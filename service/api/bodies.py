@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from starlette.types import Message, Receive, Scope
 
-from okl.errors import PayloadTooLarge, RequestTimeout
+from okl.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 
 BODIES_AT_A_TIME: Final = 4
 """Bodies in flight, small ones aside, may together take this many times the largest body size."""
@@ -25,6 +25,15 @@ def content_type(scope: Scope) -> bytes:
 def kind_of(scope: Scope) -> str:
     """The media type of a request's body, without parameters and in lower case."""
     return _kind(content_type(scope))
+
+
+def check_encoding(scope: Scope) -> None:
+    """Raises UnsupportedMediaType for a compressed body."""
+    for name, value in scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise UnsupportedMediaType(
+                f"The body has the Content-Encoding {value.decode('latin-1')[:32]!r}; send it without one."
+            )
 
 
 def too_large(limit: int) -> PayloadTooLarge:

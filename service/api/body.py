@@ -30,7 +30,7 @@ from okl.errors import UnsupportedMediaType
 
 from ..session.inputs import invalid
 from . import patterns
-from .bodies import content_type, too_large
+from .bodies import check_encoding, content_type, too_large
 from .calls import Parameter, plan
 from .problems import validation_problem
 from .queries import check_query
@@ -124,9 +124,12 @@ class BodyReader(Generic[M]):
         limits: BodyLimits = request.scope.get(LIMITS, _DEFAULT_LIMITS)
         kind = content_type(request.scope)
         if kind != b"application/json" and not _is_json(kind):
+            also = getattr(self._model, "other_kinds", "")
             raise UnsupportedMediaType(
-                "The body must be JSON and say so: Content-Type: application/json. `curl --json` does that."
+                "The body must be JSON in UTF-8 and say so: Content-Type: application/json. `curl --json` does that."
+                + also
             )
+        check_encoding(request.scope)
         announced: bytes = dict(request.scope["headers"]).get(b"content-length", b"")
         if self._sliced is None and announced.isdigit() and int(announced) > limits.row_bytes:
             raise too_large(limits.row_bytes)

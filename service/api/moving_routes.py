@@ -18,7 +18,7 @@ from ..session.definition import Definition
 from ..session.precondition import IfTip
 from . import wire
 from .answers import CheckpointAnswer, CheckpointList, SessionDetail
-from .bodies import kind_of
+from .bodies import check_encoding, kind_of
 from .body import BodyRoute, reply
 from .dependencies import IfMatch, SessionPath, StatesDep, wrong_header
 from .problems import responses
@@ -70,6 +70,7 @@ async def _chunks(blob: bytes) -> AsyncIterator[memoryview]:
 async def _state_of(request: Request) -> bytes:
     if kind_of(request.scope) != STATE:
         raise UnsupportedMediaType(f"The body must be a snapshot and say so: Content-Type: {STATE}.")
+    check_encoding(request.scope)
     return await request.body()
 
 
@@ -105,7 +106,11 @@ async def put_snapshot(
             raise wrong_header("If-None-Match", "must be *, without If-Match")
         found = await states.create(session, blob, _check)
         return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{session}"})
-    found = await states.put(session, blob, _check, required(if_tip))
+    if if_tip is None:
+        raise PreconditionRequired(
+            "Send If-None-Match: * to create a session, or If-Match with the session's ETag (* for any) to replace its state."
+        )
+    found = await states.put(session, blob, _check, if_tip)
     return reply(wire.session(found), 200, wire.headers(found))
 
 

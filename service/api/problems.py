@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
@@ -322,7 +323,9 @@ def _http_problem(error: HTTPException, request: Request) -> Response:
         found.headers["Allow"] = allowed
         return found
     if error.status_code == 404 and error.detail == phrase:
-        return problem(RouteNotFound(f"There is nothing at {cut(request.url.path, MAX_POINTER)}; see /docs."), request)
+        path, near = cut(request.url.path, MAX_POINTER), _near(request)
+        fix = f"did you mean {cut(near, MAX_POINTER)}?" if near else "see /docs."
+        return problem(RouteNotFound(f"There is nothing at {path}; {fix}"), request)
     instance = request_id(request.scope)
     document = {"type": "about:blank", "title": phrase, "status": error.status_code, "instance": instance}
     return _response(_bounded(document | {"detail": error.detail}), error.status_code, error.headers or {})
@@ -337,12 +340,26 @@ def _phrase(status: int) -> str:
 
 def _methods(request: Request) -> set[str]:
     """The methods of all routes at this path; the router reports only those of the first route."""
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    path = _path(request)
     found: set[str] = set()
     for route in iter_route_contexts(request.app.routes):
         if route.methods and route.path is not None and _regex(route.path).match(path):
             found |= route.methods
     return found | {"HEAD"} if "GET" in found else found
+
+
+def _near(request: Request) -> str | None:
+    """A path like this one at which there is a route: without its last slash, or spelt a little differently."""
+    path = _path(request)
+    routes = [route.path for route in iter_route_contexts(request.app.routes) if route.path is not None]
+    short = path.rstrip("/")
+    if short != path and any(_regex(route).match(short) for route in routes):
+        return short
+    return next(iter(get_close_matches(path[:MAX_POINTER], [route for route in routes if "{" not in route], n=1)), None)
+
+
+def _path(request: Request) -> str:
+    return request.scope["path"].removeprefix(request.scope.get("root_path", ""))
 
 
 @lru_cache(256)

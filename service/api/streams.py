@@ -24,7 +24,7 @@ from .accepted import quality
 from .answers import RoundsAnswer
 from .arrow import ARROW
 from .blocks import BLOCK_ROWS, READ_AT_ONCE, answers_of, blocks_of
-from .bodies import NDJSON, kind_of
+from .bodies import NDJSON, check_encoding, kind_of
 from .body import BodyRoute, IdempotencyKey, one_id, reply
 from .conversation import MOST_MESSAGES, Frame
 from .dependencies import (
@@ -153,6 +153,7 @@ async def stream(
     a line, in order, once it is durable. Answers arrive while the body is still being sent."""
     if kind_of(request.scope) not in NDJSON:
         raise UnsupportedMediaType(f"The body must be lines of JSON and say so: Content-Type: {MEDIA_TYPE}.")
+    check_encoding(request.scope)
     limits: BodyLimits = request.scope[LIMITS]
     await templates.check(session)
     conversations.check_room()
@@ -193,6 +194,7 @@ async def play_lines(
     answers: Literal["all", "totals"] = "all",
 ) -> Response:
     """One round per line, `{"x": ..., "y": ...}` and perhaps `weight`, in blocks; `totals` leaves out the forecasts."""
+    check_encoding(request.scope)
     encode = wire.rounds if answers == "all" else wire.totals
     with conversations.room():
         blocks = blocks_of(request.receive, request.scope[LIMITS], min(block, settings.max_batch))
@@ -220,6 +222,7 @@ async def play_columns(
     if_tip: IfMatch,
 ) -> Response:
     """Rounds as an Arrow stream; answered by an Arrow stream if the client accepts one."""
+    check_encoding(request.scope)
     limits: BodyLimits = request.scope[LIMITS]
     body = await request.body()
     # A million values take a second; of a few, the way to a thread and back is the longest.

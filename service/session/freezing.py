@@ -20,12 +20,12 @@ def freeze_session(session: Session, name: str, rule: Rule) -> Session:
     """
     if isinstance(session.learner, FrozenLearner):
         raise StateError("it is frozen already")
+    if rule == "uniform" and not session.definition.reservoir:
+        raise StateError('it keeps no state to draw; create sessions with `"reservoir": true` for that')
     if session.learner is None:
         raise StateError("it has learned no round yet")
     if session.preparation is None:
         raise StateError(f"its learner is made after {FIRST} rounds, and {session.t} were learned")
-    if rule == "uniform" and not session.definition.reservoir:
-        raise StateError('it keeps no state to draw; create sessions with `"reservoir": true` for that')
     twin = Session(replace(session.definition, name=name, reservoir=False, template=None))
     twin.task, twin.spec, twin.fields, twin.warmup = session.task, session.spec, session.fields, None
     twin.preparation = session.preparation.copy()

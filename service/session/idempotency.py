@@ -178,7 +178,7 @@ def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry
 
 def expired(name: str, id: str) -> PredictionExpired:
     return PredictionExpired(
-        f"Prediction {id!r} waited too long for its truth; send the input `x` with its `y`, "
+        f"Prediction {id!r} waits no more: it was cancelled, or its truth took too long; send the input `x` with its `y`, "
         "and create sessions whose truths are late with a larger `expires_s`.",
         session=name,
         id=id,

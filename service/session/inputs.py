@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 import numpy as np
 from pydantic_core import to_json
@@ -91,9 +92,12 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     """Raises InvalidInput for an input without exactly these fields, or a first one with more than numbers and booleans."""
     if isinstance(raw, dict):
         if fields is not None:
-            if "0" not in raw and fields.fields[0].name == "0":
+            is_list, takes_list = "0" in raw, fields.fields[0].name == "0"
+            if takes_list and not is_list:
                 detail = f"this session takes a list of {len(fields.fields)} numbers"
                 raise invalid("/x", detail, WrongFeatures)
+            if is_list and "0" not in fields.names:
+                raise _not_an_object(fields)
             _check_fields(raw, fields)
             return
         if not raw:
@@ -111,26 +115,38 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     if fields is None or (fields.is_row and len(raw) == len(fields.fields)):
         return
     if any(one.name != str(i) for i, one in enumerate(fields.fields)):
-        names = listed([one.name for one in fields.fields])
-        raise invalid("/x", f"this session takes an object with the fields {names}", WrongFeatures)
+        raise _not_an_object(fields)
     if len(raw) != len(fields.fields):
         detail = f"has {len(raw)} numbers; this session takes {len(fields.fields)}"
         raise invalid("/x", detail, WrongDimension)
     _check_fields(as_record(raw), fields)
 
 
+def _not_an_object(fields: Fields) -> InvalidInput:
+    names = listed([one.name for one in fields.fields])
+    return invalid("/x", f"this session takes an object with the fields {names}", WrongFeatures)
+
+
 def _check_fields(record: Record, fields: Fields) -> None:
     for one in fields.fields:
         if one.name not in record:
-            raise invalid(
-                pointer(one.name), "is missing; a session without `strict` takes records without it", WrongFeatures
-            )
+            raise _missing(one.name, record, fields)
         _check_value(one, record[one.name])
     if len(record) > len(fields.fields):
         known = fields.names
         extra = next(name for name in record if name not in known)
         detail = "is not a field of this session; a session without `strict` takes new fields"
         raise invalid(pointer(extra), detail, WrongFeatures)
+
+
+def _missing(name: str, record: Record, fields: Fields) -> InvalidInput:
+    """The error of a missing field, or of the misspelt one in its place."""
+    strange = [other for other in record if other not in fields.names]
+    near = get_close_matches(name, strange, n=1)
+    if near:
+        detail = f"is not a field of this session; did you mean {name!r}?"
+        return invalid(pointer(near[0]), detail, WrongFeatures)
+    return invalid(pointer(name), "is missing; a session without `strict` takes records without it", WrongFeatures)
 
 
 def _check_value(one: Field, value: Value) -> None:
