@@ -78,6 +78,12 @@ class Extension:
         self.counts.pop(key, None)
         self.places[key] = len(self.places), number_of(value) or 0.0 if key[1] is None else 0.0
 
+    def ignored(self, fields: Fields) -> list[str]:
+        """The names of inputs so far that are no fields and have no column, the most frequent first."""
+        known = fields.names
+        found = sorted(self.counts.items(), key=lambda one: -one[1])
+        return list(dict.fromkeys(name for (name, _), _ in found if name not in known))
+
     @property
     def nbytes(self) -> int:
         return 200 * (len(self.counts) + len(self.places))

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.types import Scope
 
 from okl_core import LearnerSpec, parse_spec
+from okl_core.records.extension import EARNED_AT
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import weights_of
@@ -15,6 +16,7 @@ from okl_core.records.survey import Declared
 from ..challengers.challengers import ChallengerStatus
 from ..session.definition import AlarmRules, Definition, Ranges
 from ..session.definition import Scale as DomainScale
+from ..session.inputs import listed
 from ..session.names import challenger_name
 from ..session.precondition import IfTip
 from ..session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
@@ -175,7 +177,7 @@ def session(found: Inspected) -> Json:
         "hashed": preparation.fields.hashed if preparation is not None and preparation.fields.is_wide else None,
         "dim": found.dim,
         "warming_up": found.is_warming_up,
-        "cautions": [] if spec is None else list(parse_spec(spec)[2].cautions),
+        "cautions": _cautions(found),
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
         "metrics": _metrics(found.tally, found.is_classifier) | _coverage(found),
@@ -187,6 +189,16 @@ def session(found: Inspected) -> Json:
         "etag": etag(found.head.tip),
         "storage": _storage(found.head),
     }
+
+
+def _cautions(found: Inspected) -> list[str]:
+    cautions = [] if found.spec is None else list(parse_spec(found.spec)[2].cautions)
+    ignored = [] if found.preparation is None else found.preparation.extension.ignored(found.preparation.fields)
+    if ignored:
+        cautions.append(
+            f"Ignored, since fewer than {EARNED_AT} rounds had them, or no column is left: {listed(ignored)}."
+        )
+    return cautions
 
 
 def _fields(preparation: Preparation) -> list[Json]:

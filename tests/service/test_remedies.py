@@ -100,3 +100,17 @@ async def test_a_compressed_body(memory: Api, method: str, path: str, kind: str)
 )
 async def test_a_path_that_is_nearly_right(memory: Api, path: str, near: str) -> None:
     assert check_problem(await memory.http.get(path), "not-found")["detail"].endswith(near)
+
+
+async def test_names_that_are_ignored_are_told(memory: Api) -> None:
+    await memory.create(
+        {"kind": "aioli"}, labels=["no", "yes"], warmup_rounds=8, strict=False, scale={"kind": "learned"}
+    )
+    records = [{"hour": float(i % 24), "city": "Rome"} for i in range(10)]
+    await memory.rounds(records, ["no", "yes"] * 5)
+    assert (await memory.inspect())["cautions"] == []
+    await memory.rounds([{"Hour": 3.0, "city": "Oslo"}] * 3, ["no"] * 3)
+    [caution] = (await memory.inspect())["cautions"]
+    assert caution.endswith(" left: Hour.")
+    await memory.rounds([{"Hour": 3.0}] * 20, ["no"] * 20)
+    assert (await memory.inspect())["cautions"] == []
