@@ -43,7 +43,6 @@ STORE_RETRY_S = 1.0
 
 log = logging.getLogger("okl")
 app = typer.Typer(
-    help="Online kernel learning as a service.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -65,6 +64,21 @@ DropOption = Annotated[str | None, typer.Option(help="Columns to leave out, sepa
 OnlyOption = Annotated[str | None, typer.Option(help="The only columns to use, separated by commas.")]
 FillOption = Annotated[str, typer.Option(help="For an empty cell: a value, `previous` (the one above it), or `none`.")]
 DelayOption = Annotated[int, typer.Option(min=0, help="Report each truth after this many more rows were predicted.")]
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Online kernel learning as a service."""
 
 
 def _settings(**options: Any) -> "Settings":

@@ -53,6 +53,10 @@ def test_version(okl) -> None:
     assert okl("version").strip() == __version__
 
 
+def test_version_as_an_option(okl) -> None:
+    assert okl("--version") == okl("version")
+
+
 def test_version_tells_what_computes(okl) -> None:
     version, arithmetic = okl("version", "--verbose").splitlines()
     assert version == __version__
