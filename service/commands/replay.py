@@ -64,13 +64,15 @@ class Scored:
         return f"{how} over the {self.rows:,} rows after the first {warmup:,} that were sent in this run"
 
 
-def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> None:
-    """Create a session that fits the file: its labels, or the range of its truths."""
+def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> str:
+    """Create a session that fits the file: its labels, or the range of its truths. Return what it takes the truths for."""
     if learner is None:
         client.create(session, **recording.settings(with_range=False))
-        return
-    spec, settings = fitted(decided(recording, [learner]), learner)
+        return recording.told
+    recording = decided(recording, [learner])
+    spec, settings = fitted(recording, learner)
     client.create(session, spec, **settings)
+    return recording.told
 
 
 def replay(
@@ -94,7 +96,8 @@ def replay(
     try:
         found = client.inspect(session)
     except SessionNotFound:
-        create_session(client, session, learner, recording)
+        told = create_session(client, session, learner, recording)
+        console.print(f"{session}: created, for {told}", highlight=False, markup=False, soft_wrap=True)
         found = client.inspect(session)
     takes_lists = found["settings"]["dim"] is not None
     done = found["t"] if way.start is None else way.start
