@@ -196,7 +196,10 @@ def replay(
     label: LabelOption,
     learner: Annotated[
         str | None,
-        typer.Option(help="Learner of a new session: a kind, or a spec as JSON; default: the service's choice."),
+        typer.Option(
+            help="Learner of a new session: a kind, or a spec as JSON; default: the service's choice. One of labels or "
+            "numbers, such as `auto`, learns what the label column has, unless its config has `truth`."
+        ),
     ] = None,
     batch: Annotated[
         int, typer.Option(min=1, help="Rounds per request; with --out or --delay each row is a request.")
