@@ -381,5 +381,8 @@ def _listing(found: list[dict[str, Any]]) -> "Table":
 
 def _print_metrics(found: dict[str, Any]) -> None:
     metrics = found["metrics"]
+    if not metrics["rounds"]:
+        console().print(f"{found['name']}: 0 rounds", highlight=False, markup=False)
+        return
     how = f"mistake rate {metrics['mistake_rate']:.2%}" if "mistake_rate" in metrics else f"RMSE {metrics['rmse']:.6g}"
     console().print(f"{found['name']}: {metrics['rounds']:,} rounds, {how}", highlight=False)
