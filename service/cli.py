@@ -43,7 +43,6 @@ STORE_RETRY_S = 1.0
 
 log = logging.getLogger("okl")
 app = typer.Typer(
-    help="Online kernel learning as a service.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -65,6 +64,21 @@ DropOption = Annotated[str | None, typer.Option(help="Columns to leave out, sepa
 OnlyOption = Annotated[str | None, typer.Option(help="The only columns to use, separated by commas.")]
 FillOption = Annotated[str, typer.Option(help="For an empty cell: a value, `previous` (the one above it), or `none`.")]
 DelayOption = Annotated[int, typer.Option(min=0, help="Report each truth after this many more rows were predicted.")]
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Online kernel learning as a service."""
 
 
 def _settings(**options: Any) -> "Settings":
@@ -182,7 +196,10 @@ def replay(
     label: LabelOption,
     learner: Annotated[
         str | None,
-        typer.Option(help="Learner of a new session: a kind, or a spec as JSON; default: the service's choice."),
+        typer.Option(
+            help="Learner of a new session: a kind, or a spec as JSON; default: the service's choice. One of labels or "
+            "numbers, such as `auto`, learns what the label column has, unless its config has `truth`."
+        ),
     ] = None,
     batch: Annotated[
         int, typer.Option(min=1, help="Rounds per request; with --out or --delay each row is a request.")
@@ -364,5 +381,8 @@ def _listing(found: list[dict[str, Any]]) -> "Table":
 
 def _print_metrics(found: dict[str, Any]) -> None:
     metrics = found["metrics"]
+    if not metrics["rounds"]:
+        console().print(f"{found['name']}: 0 rounds", highlight=False, markup=False)
+        return
     how = f"mistake rate {metrics['mistake_rate']:.2%}" if "mistake_rate" in metrics else f"RMSE {metrics['rmse']:.6g}"
     console().print(f"{found['name']}: {metrics['rounds']:,} rounds, {how}", highlight=False)

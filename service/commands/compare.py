@@ -62,7 +62,10 @@ class Compared:
 def compare(console: Console, path: Path, selection: Selection, learners: Sequence[str], *, delay: int = 0) -> Compared:
     """Play a file. Raises ConfigurationError for a file, or an option, that leaves nothing to compare."""
     recording = look_through(path, selection)
-    contestants = _contestants(recording, specs_of(learners) if learners else usual(recording), delay)
+    specs = specs_of(learners) if learners else usual(recording)
+    contestants = _contestants(recording, specs, delay)
+    told = decided(recording, specs).told
+    console.print(f"{recording.title}: {told}", highlight=False, markup=False, soft_wrap=True)
     with heeding() as stopped:
         _play(console, recording, contestants, stopped)
     return Compared(ranked(contestants), recording, not stopped.is_set)
@@ -112,6 +115,11 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
         if not recording.are_numbers:
             raise ConfigurationError("The truths are not all numbers: some are strings or booleans.")
         return replace(recording, truths=None)
+    if are_labels is None and recording.odd is not None and recording.odd.are_gaps:
+        row, truth = recording.odd.row, recording.odd.truth
+        raise ConfigurationError(
+            f"Truth {row} is {truth!r}, but others are numbers; leave out the rows without a truth."
+        )
     recording = replace(recording, are_numbers=False) if are_labels else recording
     if recording.truths is not None and len(recording.truths) < 2:
         raise ConfigurationError("The truths must have at least two different values.")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from okl.answers import label_key
 from okl_core import parse_spec
 from okl_core.contract.truth_choice import for_truths
 from okl_core.errors import OklError
-from okl_core.types import Target
+from okl_core.types import MAX_CLASSES, Target
 
 from .recording import Recording
 
@@ -31,6 +32,22 @@ def fitted(recording: Recording, spec: Any) -> tuple[Any, dict[str, Any]]:
     # As in a session without a learner, `auto` gets no range.
     has_range = not (_target(found) == "real" and found["kind"] == "auto")
     return found, recording.settings(with_range=has_range)
+
+
+def misfit(recording: Recording, session: Mapping[str, Any]) -> str | None:
+    """Why the truths cannot be those of a session, as a service describes it; None if they may be."""
+    # A session without declared labels collects them, so it has those of all its rounds, and may get more.
+    is_whole = session["t"] >= recording.count
+    labels = session["labels"] if is_whole else session["settings"]["labels"]
+    if labels is None:
+        if recording.are_numbers or not session["t"] or "rmse" not in session["metrics"]:
+            return None
+        return "it learns numbers, but the label column has others"
+    if recording.truths is None:
+        return f"it learns labels, but the label column has over {MAX_CLASSES} values"
+    known = set(map(label_key, labels))
+    strange = next((truth for truth in recording.truths if label_key(truth) not in known), None)
+    return None if strange is None else f"{strange!r:.100} in the label column is none of its labels"
 
 
 def _target(spec: Any) -> Target | None:

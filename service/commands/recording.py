@@ -6,7 +6,7 @@ import csv
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
@@ -21,7 +21,14 @@ MOST_LETTERS: Final = 8 << 20
 
 PREVIOUS: Final = "previous"
 
-Cell = float | bool | str | None
+MANY_LABELS: Final = 20
+"""From more labels on, most of them numbers, the user is told why they are labels."""
+
+GAPS: Final = frozenset({"na", "n/a", "#n/a", "<na>", "#na", "nan", "-nan", "null", "none", "nil", "?"})
+"""Words for a missing value, in lower case."""
+
+Truth = float | bool | str
+Cell = Truth | None
 
 _BOOLEANS = {"true": True, "false": False}
 
@@ -31,7 +38,7 @@ class RecordedRow(NamedTuple):
 
     number: int
     x: Any
-    y: float | bool | str
+    y: Truth
     id: str
 
 
@@ -56,29 +63,53 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class Odd:
+    """The first truth that is not a number, in a stream that has numbers too. `are_gaps`: all such truths are words for a
+    missing value; `are_fewer`: they are fewer than the numbers."""
+
+    row: int
+    truth: bool | str
+    are_gaps: bool
+    are_fewer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A scanned stream: `count` rows, which `rows` reads again. `truths` are the distinct truths, None if they are too many
-    to be labels; `low` and `high` are the range of the numbers."""
+    to be labels; `low` and `high` are the range of the numbers. `reason` says why truths of mixed kind are labels."""
 
     title: str
     columns: tuple[str, ...]
     rows: Callable[[], Iterator[RecordedRow]]
     count: int
-    truths: tuple[Cell, ...] | None
+    truths: tuple[Truth, ...] | None
     are_numbers: bool
     low: float
     high: float
+    odd: Odd | None
+    reason: str = ""
 
     @property
     def has_labels(self) -> bool:
         """Whether the truths are labels by default: they are not numbers, or have just two values."""
         return not self.are_numbers or (self.truths is not None and len(self.truths) == 2)
 
+    @property
+    def told(self) -> str:
+        """What the truths are taken for."""
+        if not self.has_labels:
+            return f"numbers from {self.low:g} to {self.high:g}"
+        if self.truths is None:
+            return "labels"
+        why = f", not numbers, {self.reason}" if self.reason and len(self.truths) > MANY_LABELS else ""
+        return f"{len(self.truths)} labels{why}"
+
     def settings(self, *, with_range: bool) -> dict[str, Any]:
         """A session's settings for the truths. Raises ConfigurationError."""
         if self.has_labels:
             if self.truths is None:
-                raise ConfigurationError(f"The label column has over {MAX_CLASSES} values, too many for labels.")
+                why = f" They are not taken for numbers {self.reason}." if self.reason else ""
+                raise ConfigurationError(f"The label column has over {MAX_CLASSES} values, too many for labels.{why}")
             return {"labels": sorted(self.truths, key=lambda value: (str(type(value)), value))}
         if with_range and math.isinf(self.high - self.low):
             raise ConfigurationError(
@@ -96,24 +127,37 @@ def look_through(path: Path, selection: Selection) -> Recording:
         raise ConfigurationError(f"{path} has no rows below its header.")
     if found.truths is not None and len(found.truths) < 2:
         raise ConfigurationError("The label column must have at least two different values.")
-    return found
+    if (odd := found.odd) is None:
+        return found
+    line = next(islice(_cells(path), odd.row + 1, None), (0, []))[0]
+    if odd.are_gaps:
+        raise ConfigurationError(
+            f"{path}, line {line}: the label column has {odd.truth!r}, but numbers elsewhere. Remove the lines without a "
+            "truth; if it is a label, write it as another word."
+        )
+    return replace(found, reason=f"since line {line} has {odd.truth!r:.100}") if odd.are_fewer else found
 
 
 def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iterator[RecordedRow]]) -> Recording:
     """Scan rows from any source."""
-    truths: dict[object, Cell] | None = {}
-    count, are_numbers, low, high = 0, True, float("inf"), float("-inf")
+    truths: dict[object, Truth] | None = {}
+    count, low, high = 0, float("inf"), float("-inf")
+    first: tuple[int, bool | str] | None = None
+    others, are_gaps = 0, True
     for row in rows():
         count += 1
         if truths is not None:
             truths[label_key(row.y)] = row.y
             truths = truths if len(truths) <= MAX_CLASSES else None
         if isinstance(row.y, bool | str):
-            are_numbers = False
+            first = (row.number, row.y) if first is None else first
+            others += 1
+            are_gaps = are_gaps and isinstance(row.y, str) and row.y.strip().lower() in GAPS
         else:
             low, high = min(low, row.y), max(high, row.y)
     known = None if truths is None else tuple(truths.values())
-    return Recording(title, columns, rows, count, known, are_numbers, low, high)
+    odd = Odd(*first, are_gaps, others < count - others) if first is not None and others < count else None
+    return Recording(title, columns, rows, count, known, first is None, low, high, odd)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from okl.answers import label_key
 from okl.client import Client
 from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
 
-from .fitting import decided, fitted
+from .fitting import decided, fitted, misfit
 from .predictions_file import PredictionsFile, check_file
 from .recording import RecordedRow, Recording, Selection, look_through
 
@@ -64,13 +64,27 @@ class Scored:
         return f"{how} over the {self.rows:,} rows after the first {warmup:,} that were sent in this run"
 
 
-def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> None:
-    """Create a session that fits the file: its labels, or the range of its truths."""
+def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> str:
+    """Create a session that fits the file: its labels, or the range of its truths. Return what it takes the truths for."""
     if learner is None:
         client.create(session, **recording.settings(with_range=False))
-        return
-    spec, settings = fitted(decided(recording, [learner]), learner)
+        return recording.told
+    recording = decided(recording, [learner])
+    spec, settings = fitted(recording, learner)
     client.create(session, spec, **settings)
+    return recording.told
+
+
+def check_rows(found: Json, recording: Recording) -> None:
+    """Raises ConfigurationError if the rounds of the session, as the service describes it, cannot be rows of the file."""
+    session, t, count = found["name"], found["t"], recording.count
+    if t > count:
+        raise ConfigurationError(
+            f"Nothing was sent: session {session!r} has {t:,} rounds, but the file only {count:,} rows, so they are not its "
+            "rounds. Name another session or file; if other streams feed the session too, say where to begin with --start."
+        )
+    if (reason := misfit(recording, found)) is not None:
+        raise ConfigurationError(f"Nothing was sent: the file does not fit session {session!r}: {reason}.")
 
 
 def replay(
@@ -89,16 +103,28 @@ def replay(
     feed too. Ids derive from the rows, so a request for the same rows is not learned twice.
     """
     recording = look_through(path, selection)
+    if way.start is not None and way.start > recording.count:
+        raise ConfigurationError(
+            f"--start {way.start}: nothing was sent, as the file has only {recording.count:,} rows."
+        )
     if way.out is not None:
         check_file(way.out)
     try:
         found = client.inspect(session)
     except SessionNotFound:
-        create_session(client, session, learner, recording)
+        told = create_session(client, session, learner, recording)
+        console.print(f"{session}: created, for {told}", highlight=False, markup=False, soft_wrap=True)
         found = client.inspect(session)
+    if way.start is None:
+        check_rows(found, recording)
     takes_lists = found["settings"]["dim"] is not None
     done = found["t"] if way.start is None else way.start
     scored = Scored()
+    if done == recording.count:
+        detail = f"nothing to send: the file ends with row {done - 1:,}"
+        if way.start is None:
+            detail = f"nothing to send: all {done:,} rows of the file were learned before"
+        console.print(f"{session}: {detail}", highlight=False, markup=False, soft_wrap=True)
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

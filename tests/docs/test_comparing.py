@@ -21,7 +21,9 @@ def test_the_table_is_what_the_command_prints(tmp_path: Path) -> None:
     path = tmp_path / "turned.csv"
     turned.main([str(path)])
     found = compare(Console(quiet=True), path, Selection.of("class", drop=None, only=None, fill="none"), [])
-    text = (DOCS / "comparing.md").read_text().partition("learner         mistake rate")[2].partition("\n```")[0]
+    first, _, table = (DOCS / "comparing.md").read_text().partition("learner         mistake rate")
+    assert first.endswith(f"```text\n{found.recording.title}: {found.recording.told}\n")
+    text = table.partition("\n```")[0]
     told = [line.split(maxsplit=6) for line in text.splitlines()[1:]]
     for shown, one in zip(told, found.contestants, strict=True):
         cells = cells_of(one)

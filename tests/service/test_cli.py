@@ -53,6 +53,10 @@ def test_version(okl) -> None:
     assert okl("version").strip() == __version__
 
 
+def test_version_as_an_option(okl) -> None:
+    assert okl("--version") == okl("version")
+
+
 def test_version_tells_what_computes(okl) -> None:
     version, arithmetic = okl("version", "--verbose").splitlines()
     assert version == __version__
@@ -164,6 +168,7 @@ def test_replay_takes_the_target_of_the_config(okl, client: Client, tmp_path: Pa
 @pytest.mark.parametrize(
     ("learner", "told"),
     [
+        (None, "RMSE"),
         ("auto", "RMSE"),
         ('{"kind": "auto", "config": {"budget": 50}}', "RMSE"),
         ("pool", "RMSE"),
@@ -171,11 +176,16 @@ def test_replay_takes_the_target_of_the_config(okl, client: Client, tmp_path: Pa
     ],
 )
 def test_replay_chooses_what_a_learner_of_either_learns(
-    okl, client: Client, tmp_path: Path, learner: str, told: str
+    okl, client: Client, tmp_path: Path, learner: str | None, told: str
 ) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("x,y\n" + "".join(f"{i % 5},{10 + i % 5}\n" for i in range(150)))
-    assert told in okl("replay", path, "--session", "s", "--label", "y", "--learner", learner)
+    named = () if learner is None else ("--learner", learner)
+    output = okl("replay", path, "--session", "s", "--label", "y", *named)
+    assert told in output
+    taken_for = "numbers from 10 to 14" if told == "RMSE" else "5 labels"
+    assert output.splitlines()[0] == f"s: created, for {taken_for}"
+    assert (client.inspect("s")["labels"] is None) == (told == "RMSE")
     if learner == "auto":
         okl("replay", path, "--session", "default", "--label", "y")
         found = [client.inspect(name)["metrics"] for name in ("s", "default")]

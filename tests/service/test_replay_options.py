@@ -110,6 +110,67 @@ def test_a_batch_that_is_sent_again_is_not_learned_again(run, client: Client, tm
     assert client.inspect("s")["t"] == 50
 
 
+@pytest.mark.parametrize("options", [(), ("--delay", 3), ("--warmup", 5)])
+def test_a_file_that_was_learned_whole_is_done(run, client: Client, tmp_path: Path, options: tuple[Any, ...]) -> None:
+    arguments = (stream(tmp_path / "s.csv"), "--session", "s", "--label", "y", *options)
+    run(*arguments)
+    told = run(*arguments)
+    assert f"s: nothing to send: all {ROWS} rows of the file were learned before" in told
+    assert "created" not in told
+    assert client.inspect("s")["t"] == ROWS
+
+
+@pytest.mark.parametrize("options", [(), ("--delay", 3), ("--warmup", 5)])
+def test_a_session_with_more_rounds_than_rows_has_learned_another_file(
+    run, client: Client, tmp_path: Path, options: tuple[Any, ...]
+) -> None:
+    run(stream(tmp_path / "s.csv"), "--session", "s", "--label", "y")
+    short = (stream(tmp_path / "short.csv", 20), "--session", "s", "--label", "y", *options)
+    told = " ".join(run(*short, code=2).split())
+    assert "Nothing was sent: session 's' has 60 rounds, but the file only 20 rows" in told
+    assert "mistake rate" not in told
+    run(*short, "--start", 0)
+    assert client.inspect("s")["t"] == 80
+
+
+def test_a_start_behind_the_end_is_wrong(run, client: Client, tmp_path: Path) -> None:
+    arguments = (stream(tmp_path / "s.csv"), "--session", "s", "--label", "y")
+    assert "the file has only 60 rows" in " ".join(run(*arguments, "--start", ROWS + 1, code=2).split())
+    assert client.sessions() == []
+    told = run(*arguments, "--start", ROWS)
+    assert "nothing to send: the file ends with row 59" in told
+    assert "s: 0 rounds" in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "told"),
+    [
+        ({"labels": ["low", "mid"]}, "labels", "'high' in the label column is none of its labels"),
+        ({"labels": ["low", "mid"]}, "many", "over 1000 values"),
+        ({"y_range": [0.0, 2.0]}, "labels", "it learns numbers, but the label column has others"),
+        ({}, "labels", "'high' in the label column is none of its labels"),
+        ({"labels": ["low", "high"]}, "labels", None),
+        ({"y_range": [0.0, 2000.0]}, "many", None),
+    ],
+)
+def test_truths_that_a_session_does_not_learn_are_refused_before_any_is_sent(
+    run, client: Client, tmp_path: Path, settings: dict[str, Any], file: str, told: str | None
+) -> None:
+    """Of labels that are collected, those of a session that has learned as many rows."""
+    path = stream(tmp_path / "s.csv", ROWS)
+    if file == "many":
+        path.write_text("a,b,note,y\n" + "".join(f"0.5,{i % 7},n,{i}\n" for i in range(1001)))
+    client.create("s", **settings)
+    x, t = {"a": 0.5, "b": 0.5, "note": "n"}, 1 if settings else ROWS
+    truths = ["low", "mid"] * t if not settings or "labels" in settings else [0.5] * t
+    if told is not None:
+        client.rounds("s", [x] * t, truths[:t])
+    said = " ".join(run(path, "--session", "s", "--label", "y", code=0 if told is None else 2).split())
+    assert told is None or "the file does not fit session 's': " in said
+    assert told is None or told in said
+    assert client.inspect("s")["t"] == (t if told else ROWS if file == "labels" else 1001)
+
+
 @pytest.mark.parametrize("options", [("--batch", 20), ("--delay", 3)])
 def test_rows_that_are_not_the_rounds_stop_it(
     run, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[Any, ...]
