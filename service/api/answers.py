@@ -39,7 +39,9 @@ class ProblemType(WireAnswer):
 
 
 class ProblemDetail(WireAnswer):
-    pointer: str = Field(description="JSON pointer into the body (RFC 6901).")
+    pointer: str = Field(
+        description="JSON pointer into the body (RFC 6901), or `/` and the name of a parameter or header."
+    )
     detail: str
 
 
