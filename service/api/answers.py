@@ -39,7 +39,9 @@ class ProblemType(WireAnswer):
 
 
 class ProblemDetail(WireAnswer):
-    pointer: str = Field(description="JSON pointer into the body (RFC 6901).")
+    pointer: str = Field(
+        description="JSON pointer into the body (RFC 6901), or `/` and the name of a parameter or header."
+    )
     detail: str
 
 
@@ -300,7 +302,8 @@ class SessionDetail(SessionSummary):
         description="A classifier's labels, in the order of `probabilities`; null for a regressor."
     )
     fields: list[FieldAnswer] | None = Field(
-        description="How each field of the inputs is mapped, once that is known; empty if all names are hashed."
+        description="How each field of the inputs is mapped, once that is known; empty if all names are hashed. A category "
+        "that got a column after the warm-up has an entry of its own, with the name of its field."
     )
     hashed: int | None = Field(
         description="Number of columns that all names of the inputs are hashed into; null if each field has its own."

@@ -20,6 +20,7 @@ from ..api.problems import RouteNotFound, answer, document_for, from_validation,
 from ..api.values import MOST_NAME, KnownName
 from . import charts
 from .assets import assets, version
+from .input_form import input_form
 from .listing import PAGE, Asked, Kept, Order
 from .rendering import accepts_gzip, page, prefers_html
 from .session_views import SessionViews
@@ -108,7 +109,8 @@ async def session_page(request: Request, session: SessionPath, views: ViewsDep) 
     """Everything about one session."""
     document = await views.session(session)
     drawn = charts.of_session(document)
-    return await page(request, "session.html", document=document, charts=drawn, base=base_of(request))
+    form = input_form(document)
+    return await page(request, "session.html", document=document, charts=drawn, form=form, base=base_of(request))
 
 
 @twins.get("/sessions/{session}/page.json")

@@ -300,6 +300,21 @@ def test_fields_write_the_input(open_page: Opened) -> None:
     expect(page.locator("#try-curl")).to_contain_text("it'\\''s late")
 
 
+def test_an_input_for_numbers_is_silent_about_a_text(open_page: Opened, told: Told, seen: Seen) -> None:
+    """It is empty, and to fill another one leaves the text as it is."""
+    before = told.documents["demand"]
+    one = next(one for one in told.entries if one["name"] == "demand")
+    told.documents["demand"] = document(one, is_rate=False)
+    told.documents["demand"]["rounds"]["rounds"][0]["x"]["hour"] = "NA"
+    page = open_page("/sessions/demand/page")
+    expect(page.locator("[data-field=hour]")).to_have_value("")
+    page.locator("[data-field=note]").fill("late")
+    written = json.loads(page.locator("#try-form textarea").input_value())
+    assert (written["hour"], written["note"]) == ("NA", "late")
+    assert seen.console == []
+    told.documents["demand"] = before
+
+
 def test_predictions_are_made_and_cancelled_by_keyboard(open_real: Opened) -> None:
     with httpx.Client(base_url=open_real.base) as http:
         assert http.post("/sessions", json={"name": "mail", "labels": ["no", "yes"], "learner": "aioli"}).is_success

@@ -16,6 +16,7 @@ from okl_core.errors import OklError
 from service.api.patterns import REQUIRED
 from service.settings import Settings
 from service.store.sqlite import SqliteStore
+from tests.docs.pages import section, table_rows
 from tests.service import bad_requests
 from tests.service.api import Api, check_problem, openapi, serving, serving_on
 from tests.service.definitions import MEAN, POMDR
@@ -168,6 +169,16 @@ async def test_the_instance_is_the_request_id(memory: Api, wanted: str | None) -
     headers = {} if wanted is None else {"x-request-id": wanted}
     found = {(await memory.refused("not-found", "GET", "/nowhere", headers=headers))["instance"] for _ in range(2)}
     assert found == {wanted} if wanted else len(found) == 2
+
+
+async def test_a_pointer_to_what_is_not_in_the_body_is_its_name(memory: Api) -> None:
+    """As docs/http-api.md says."""
+    row = next(row for row in table_rows(section("http-api.md", "## Errors")) if row[0] == "`errors`")
+    for path, headers, pointer in (("?limit=0", {}, "/limit"), ("/s", {"If-Match": "x"}, "/If-Match")):
+        method = "DELETE" if headers else "GET"
+        problem = await memory.refused("invalid-request", method, f"/sessions{path}", headers=headers)
+        assert [error["pointer"] for error in problem["errors"]] == [pointer]
+        assert f"`{pointer}`" in row[1]
 
 
 @pytest.mark.parametrize("x", [[0.5, 1e308], [1.0]], ids=["the learner refuses it", "the session refuses it"])
