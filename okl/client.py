@@ -288,7 +288,7 @@ def _encoded(body: Any) -> bytes:
     # Escaped, an unpaired surrogate reaches the service, which refuses it by its place.
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise WrongType(f"The request has no JSON form: {error}.", errors=[]) from error
 
 

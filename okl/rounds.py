@@ -81,7 +81,7 @@ class Rounds:
 
         X is a list of inputs or a data frame, y a list or column of as many truths, `weight` of as many weights.
         """
-        inputs, truths, weights = rows(X), column(y), None if weight is None else column(weight)
+        inputs, truths, weights = rows(X), column(y), None if weight is None else column(weight, "/weight")
         if len(inputs) != len(truths):
             raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
         if weights is not None and len(inputs) != len(weights):

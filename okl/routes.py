@@ -25,7 +25,7 @@ class Routes:
 
     def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None, weight: float = 1.0) -> Talk[Json]:
         """Report the truth of the prediction `id`, or of the input `x`."""
-        weighted = {} if weight == 1.0 else {"weight": as_json(weight)}
+        weighted = {} if weight == 1.0 else {"weight": as_json(weight, "/weight")}
         return (yield Call("POST", path_of(session, "update"), _truth(y, id, x) | weighted))
 
     def step(
@@ -45,15 +45,16 @@ class Routes:
         {"update": the result of `update`, "predict": the result of `predict`}. If the truth was learned but the prediction
         was rejected, "refused" takes the place of "predict" and holds the problem.
         """
-        predict = {"x": row(next_x), "wait": wait} | _named(next_id)
-        return (yield Call("POST", path_of(session, "step"), {"update": _truth(y, id, x), "predict": predict}))
+        predict = {"x": row(next_x, "/predict/x"), "wait": wait} | _named(next_id)
+        body = {"update": _truth(y, id, x, at="/update"), "predict": predict}
+        return (yield Call("POST", path_of(session, "step"), body))
 
     def rounds(self, session: str, x: Any, y: Any, *, id: str | None = None, weight: Any = None) -> Talk[Json]:
         """Play a block of rounds: `x` is a list of inputs or a data frame, `y` a list or column of as many truths.
 
         `weight`, a list or column too, gives the weights of the rounds, 1 by default.
         """
-        weighted = {} if weight is None else {"weight": column(weight)}
+        weighted = {} if weight is None else {"weight": column(weight, "/weight")}
         body = {"x": rows(x), "y": column(y)} | weighted | _named(id)
         return (yield Call("POST", path_of(session, "rounds"), body))
 
@@ -84,7 +85,7 @@ class Routes:
         Returns the result of `update` for each session, or {"session", "refused": a problem} for one that rejected its truth;
         the others learned theirs.
         """
-        reports = [{"session": name, "y": as_json(y)} for name, y in truths.items()]
+        reports = [{"session": name, "y": as_json(y, f"/sessions/{i}/y")} for i, (name, y) in enumerate(truths.items())]
         body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})
         return (yield Call("POST", "/sessions/update", body, members=["updates"]))
 
@@ -94,7 +95,7 @@ class Routes:
         Returns the result of `step` for each session, or {"session", "refused": a problem} for one that rejected it; the
         others made their step.
         """
-        return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps))}, members=["steps"]))
+        return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps), "/steps")}, members=["steps"]))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -244,9 +245,9 @@ class Routes:
 ROUTES: Final = Routes()
 
 
-def _truth(y: Any, id: str | None, x: Any) -> Json:
-    """The body of an update."""
-    return {"y": as_json(y)} | _named(id) | ({} if x is None else {"x": row(x)})
+def _truth(y: Any, id: str | None, x: Any, at: str = "") -> Json:
+    """The body of an update, or its part `at` of one."""
+    return {"y": as_json(y, f"{at}/y")} | _named(id) | ({} if x is None else {"x": row(x, f"{at}/x")})
 
 
 def _named(id: str | None) -> Json:
@@ -254,7 +255,7 @@ def _named(id: str | None) -> Json:
 
 
 def _learner(learner: Learner | None) -> Json:
-    return {} if learner is None else {"learner": as_json(learner)}
+    return {} if learner is None else {"learner": as_json(learner, "/learner")}
 
 
 def _at(etag: str | None) -> dict[str, str]:
