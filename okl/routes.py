@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from okl.errors import ServiceError
+from okl.settings import settings_json
 from okl.talks import Call, Json, Talk, path_of, segment
 from okl.values import as_json, column, row, rows
 
@@ -100,8 +101,12 @@ class Routes:
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, learner: Learner | None = None, **settings: Any) -> Talk[Json]:
-        """Create a session. `learner` is a spec or just a kind; `settings` are those of POST /sessions, such as `labels`."""
-        return (yield Call("POST", "/sessions", {"name": name} | _learner(learner) | as_json(settings)))
+        """Create a session. `learner` is a spec or just a kind; `settings` are those of POST /sessions, such as `labels`.
+
+        `labels` may be any values in an order, such as an array or a series. The types in `schema` may be float, int, bool
+        and str (text), or dtypes of NumPy and pandas.
+        """
+        return (yield Call("POST", "/sessions", {"name": name} | _learner(learner) | settings_json(settings)))
 
     def sessions(self) -> Talk[list[Json]]:
         """List all sessions."""
@@ -227,7 +232,8 @@ class Routes:
 
     def put_template(self, name: str, prefix: str, **settings: Any) -> Talk[Json]:
         """Create or replace a template; `settings` are those of PUT /templates/{template}: session, most, idle_s."""
-        return (yield Call("PUT", f"/templates/{segment(name)}", {"prefix": prefix} | as_json(settings)))
+        body = {"prefix": prefix} | settings_json(settings)
+        return (yield Call("PUT", f"/templates/{segment(name)}", body))
 
     def templates(self) -> Talk[list[Json]]:
         """List the templates by name."""
