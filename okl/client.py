@@ -11,7 +11,7 @@ import httpx
 
 from okl.addresses import checked_url, headers_of, is_this_machine, tls_mistake
 from okl.errors import ServiceError, Unreachable, WrongType
-from okl.events import EventReader
+from okl.events import Event, EventReader
 from okl.forks import PerProcess
 from okl.masking import shown_url
 from okl.problems import error_of, no_service
@@ -24,8 +24,6 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 KEEP_ALIVE_S = 4.0
 """Less than the 5 s after which the service closes an idle connection, where a request sent at that moment is lost."""
-
-Event = tuple[str, dict[str, Any]]
 
 T = TypeVar("T")
 
