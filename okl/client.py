@@ -114,7 +114,8 @@ class Client:
     def session(self, name: str, learner: Learner | None = None, **settings: Any) -> Session:
         """The session as an object; created as by `create` if it does not exist and a learner or settings are given.
 
-        One that exists keeps its own learner and settings.
+        One that exists keeps its own learner and settings, whichever are given. Without any, no request is sent: if there is
+        no such session, the first call of the object raises SessionNotFound.
         """
         return Session(self, name, learner, settings)
 
@@ -229,7 +230,8 @@ class AsyncClient:
     async def session(self, name: str, learner: Learner | None = None, **settings: Any) -> AsyncSession:
         """The session as an object; created as by `create` if it does not exist and a learner or settings are given.
 
-        One that exists keeps its own learner and settings.
+        One that exists keeps its own learner and settings, whichever are given. Without any, no request is sent: if there is
+        no such session, the first call of the object raises SessionNotFound.
         """
         return await AsyncSession.made(self, name, learner, settings)
 

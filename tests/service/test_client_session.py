@@ -131,8 +131,13 @@ def test_it_is_there_already(client: Client, clicks: Session) -> None:
     clicks.learn([1.0], "yes")
     assert client.session("clicks", labels=["no", "yes"]).describe()["t"] == 1
     assert client.session("clicks").describe()["t"] == 1
-    with pytest.raises(errors.SessionNotFound):
-        client.session("nobody").predict([1.0])
+    others = client.session("clicks", "mean", y_range=[0.0, 1.0]).describe()
+    assert (others["labels"], others["kind"]) == (["no", "yes"], clicks.describe()["kind"])
+    nobody = client.session("nobody")
+    with pytest.raises(errors.SessionNotFound, match=r"In Python: client\.create\('nobody', \.\.\.\)"):
+        nobody.predict([1.0])
+    with pytest.raises(errors.SessionNotFound, match=r"In Python: client\.attach\('clicks', 'no', \.\.\.\)"):
+        client.challenger("clicks", "no")
     with pytest.raises(errors.ServiceError, match="no-such-learner"):
         client.session("wrong", "no-such-learner")
 
