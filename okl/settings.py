@@ -41,8 +41,12 @@ def _labels(labels: Any, at: str) -> Any:
 
 
 def _schema(schema: Any, at: str) -> Any:
+    if schema is None:
+        return None
+    if hasattr(schema, "iloc"):
+        schema = schema.to_dict()  # pandas' `frame.dtypes`
     if not isinstance(schema, Mapping):
-        return as_json(schema, at)
+        raise _wrong(at, f"must be a dictionary from fields to their types, not {type(schema).__name__}")
     return {str(name): _field(declared, at + json_pointer([name])) for name, declared in schema.items()}
 
 
@@ -60,6 +64,9 @@ def _field(declared: Any, at: str) -> Any:
             dtype = np.dtype(declared)
     field = FIELD_OF_KIND.get(getattr(dtype, "kind", "")) or FIELD_OF_NAME.get(getattr(dtype, "name", ""))
     if field is None:
-        detail = f"{declared!r} is no type of a field, which is given by {ACCEPTED}"
-        raise WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])
+        raise _wrong(at, f"{declared!r} is no type of a field, which is given by {ACCEPTED}")
     return field
+
+
+def _wrong(at: str, detail: str) -> WrongType:
+    return WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])

@@ -81,12 +81,13 @@ OF_FRAME = {
     "name": "text",
     "kind": "category",
 }
-SCHEMAS: dict[str, tuple[Mapping[Any, Any], Mapping[str, Any]]] = {
+SCHEMAS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "classes": (
         {"a": float, "b": int, "c": bool, "d": str, "e": np.float32},
         {"a": "number", "b": "number", "c": "boolean", "d": "text", "e": "number"},
     ),
     "dtypes": (FRAME.dtypes.to_dict(), OF_FRAME),
+    "a series of dtypes": (FRAME.dtypes, OF_FRAME),
     "inside": (
         {"a": {"type": float}, "b": {"type": "category", "categories": np.array(["x", "y"])}},
         {"a": {"type": "number"}, "b": {"type": "category", "categories": ["x", "y"]}},
@@ -106,3 +107,10 @@ def test_a_schema_has_types_of_python(name: str, client: Client) -> None:
 def test_what_is_no_type_of_a_field(wrong: Any) -> None:
     with pytest.raises(WrongType, match=r"^/schema/a~1b: .* by number, boolean, category, time or text, or by float,"):
         settings_json({"schema": {"a/b": wrong}})
+
+
+def test_a_schema_is_a_dictionary() -> None:
+    assert settings_json({"schema": None}) == {"schema": None}
+    for wrong in ([float], 5, "number"):
+        with pytest.raises(WrongType, match=r"^/schema: must be a dictionary from fields to their types, not "):
+            settings_json({"schema": wrong})
