@@ -17,7 +17,7 @@ import numpy as np
 from okl._scores import probabilities_of
 from okl.answers import Label, label_key
 from okl.errors import NotFinite, WrongType
-from okl.values import as_json, check_distinct, frame_of
+from okl.values import check_distinct, converted, frame_of
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.checked import checked_truth
 from okl_core.contract.learner import taken_dim
@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
         kind = tuple if isinstance(value, tuple) else list
         return kind(plain(entry) for entry in value)
     try:
-        return as_json(value)
+        return converted(value)
     except NotFinite:
         return math.inf
     except WrongType:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self, final
 
 from okl._html import table
+from okl.errors import WrongType
 from okl.frames import NO_FRAME, Form
 from okl.problems import no_service
 
@@ -51,6 +52,20 @@ class Prediction(Answer):
     probability: float | None = None
     probabilities: Sequence[float] | None = None
     set: Sequence[Label] | None = None
+
+
+def id_of(prediction: Prediction | str) -> str:
+    """The id of a prediction that is given as an object or by its id.
+
+    Raises ValueError if it does not wait for a truth, and WrongType for anything else.
+    """
+    id = prediction.id if isinstance(prediction, Prediction) else prediction
+    if isinstance(id, str):
+        return id
+    if id is None:
+        raise ValueError("this prediction was made with wait=False; report its input `x` with the truth")
+    detail = f"must be a string or a Prediction, not {type(id).__name__}"
+    raise WrongType(f"/id: {detail}", errors=[{"pointer": "/id", "detail": detail}])
 
 
 COLUMNS: Final = {

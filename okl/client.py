@@ -11,7 +11,7 @@ import httpx
 
 from okl.addresses import checked_url, headers_of, is_this_machine, tls_mistake
 from okl.errors import ServiceError, Unreachable, WrongType
-from okl.events import EventReader
+from okl.events import Event, EventReader
 from okl.forks import PerProcess
 from okl.masking import shown_url
 from okl.problems import error_of, no_service
@@ -24,8 +24,6 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 KEEP_ALIVE_S = 4.0
 """Less than the 5 s after which the service closes an idle connection, where a request sent at that moment is lost."""
-
-Event = tuple[str, dict[str, Any]]
 
 T = TypeVar("T")
 
@@ -116,7 +114,8 @@ class Client:
     def session(self, name: str, learner: Learner | None = None, **settings: Any) -> Session:
         """The session as an object; created as by `create` if it does not exist and a learner or settings are given.
 
-        One that exists keeps its own learner and settings.
+        One that exists keeps its own learner and settings, whichever are given. Without any, no request is sent: if there is
+        no such session, the first call of the object raises SessionNotFound.
         """
         return Session(self, name, learner, settings)
 
@@ -231,7 +230,8 @@ class AsyncClient:
     async def session(self, name: str, learner: Learner | None = None, **settings: Any) -> AsyncSession:
         """The session as an object; created as by `create` if it does not exist and a learner or settings are given.
 
-        One that exists keeps its own learner and settings.
+        One that exists keeps its own learner and settings, whichever are given. Without any, no request is sent: if there is
+        no such session, the first call of the object raises SessionNotFound.
         """
         return await AsyncSession.made(self, name, learner, settings)
 
@@ -288,7 +288,7 @@ def _encoded(body: Any) -> bytes:
     # Escaped, an unpaired surrogate reaches the service, which refuses it by its place.
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise WrongType(f"The request has no JSON form: {error}.", errors=[]) from error
 
 

@@ -293,12 +293,12 @@ def _text(message: Mapping[str, Any]) -> str:
         return json.dumps(message, default=as_json)  # let the service reject this message alone
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    parts = ("update", "predict")
-    return {
-        name: row(value) if name == "x" else _plain(value) if name in parts else as_json(value)
-        for name, value in message.items()
-    }
+def _plain(message: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in message.items():
+        read = row if name == "x" else _plain if name in ("update", "predict") else as_json
+        plain[name] = read(value, f"{at}/{name}")
+    return plain
 
 
 def _joined(messages: Sequence[str]) -> str:

@@ -9,6 +9,9 @@ from okl.errors import ServiceError
 
 MOST_EVENT_BYTES = 1 << 20
 
+Event = tuple[str, dict[str, Any]]
+"""Its id and its data."""
+
 
 @final
 class EventReader:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Final
 
-from okl.errors import PROBLEMS, PayloadTooLarge, ServiceError, TooManyRequests, Unreachable
+from okl.errors import PROBLEMS, PayloadTooLarge, ServiceError, SessionNotFound, TooManyRequests, Unreachable
 
 NO_TYPE: Final = "about:blank"
 """Type of a problem that says no more than its status."""
@@ -44,7 +44,16 @@ def error_of(status: int, content: bytes, retry_after: str | None = None) -> Ser
     kind = PROBLEMS.get(slug) or of_status or ServiceError
     known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
     error = kind.__new__(kind)
+    if kind is SessionNotFound:
+        detail = f"{detail}{_creation(str(document.get('session', '')))}"
     ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})
     if retry_after is not None and _SECONDS.fullmatch(retry_after):
         error.retry_after_s = int(retry_after)
     return error
+
+
+def _creation(session: str) -> str:
+    """What creates a missing session in Python; the service itself tells the route."""
+    champion, _, challenger = session.partition("~")
+    call = f"attach({champion!r}, {challenger!r}, ...)" if challenger else f"create({session!r}, ...)"
+    return f" In Python: client.{call}." if session else ""

@@ -140,7 +140,7 @@ class RemoteClassifier(_Remote):
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Learn the rows in order. `classes` declares the labels of a session that this call creates without labels."""
         if classes is not None and self._session is None and "labels" not in self.settings:
-            self.settings["labels"] = column(classes)
+            self.settings["labels"] = column(classes, "/classes")
         self.learn_many(X, y)
         return self
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, final
 
-from okl.answers import Answer, Learned, Played, Prediction, Predictions
+from okl.answers import Answer, Learned, Played, Prediction, Predictions, id_of
 from okl.errors import PayloadTooLarge, ServiceError, SessionExists
 from okl.forks import Ids
 from okl.frames import Form
-from okl.routes import ROUTES, Learner
-from okl.talks import Json, Talk
+from okl.routes import ROUTES, Learner, Routes
+from okl.talks import Json, Talk, like
 from okl.values import column, rows
 
 BLOCK: Final = 1_000
 """Most rounds of one request; fewer if the service finds that too large."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _ROW: Final = re.compile(r"(/(?:x|y|weight)/)(\d+)(.*)")
 """A pointer into a row of a request."""
+
+
+def _of_session(route: Callable[Concatenate[Routes, str, P], Talk[T]]) -> Callable[Concatenate[Rounds, P], Talk[T]]:
+    """The talk of a route with the name of the session filled in."""
+
+    def talk(self: Rounds, *args: P.args, **kwargs: P.kwargs) -> Talk[T]:
+        return route(ROUTES, self.name, *args, **kwargs)
+
+    of_route = inspect.signature(route)
+    others = [parameter for name, parameter in of_route.parameters.items() if name != "session"]
+    return like(talk, route, of_route.replace(parameters=others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +71,7 @@ class Rounds:
 
     def update(self, prediction: Prediction | str, y: Any, *, weight: float = 1.0) -> Talk[Learned]:
         """Report the truth of a prediction, given as an object or by its id."""
-        id = _id_of(prediction)
+        id = id_of(prediction)
         return Learned.of((yield from ROUTES.update(self.name, y, id=id, weight=weight)))
 
     def learn(self, x: Any, y: Any, *, weight: float = 1.0) -> Talk[Learned]:
@@ -68,7 +81,7 @@ class Rounds:
 
     def step(self, prediction: Prediction | str, y: Any, next_x: Any) -> Talk[tuple[Learned, Prediction]]:
         """Report one truth and forecast the next input in one request. Raises the error of whichever part is rejected."""
-        id, following = _id_of(prediction), self._ids.new()
+        id, following = id_of(prediction), self._ids.new()
         made = _Step.of((yield from ROUTES.step(self.name, y, id=id, next_x=next_x, next_id=following)))
         learned = Learned.of(made.update)
         if made.refused is not None:
@@ -81,7 +94,7 @@ class Rounds:
 
         X is a list of inputs or a data frame, y a list or column of as many truths, `weight` of as many weights.
         """
-        inputs, truths, weights = rows(X), column(y), None if weight is None else column(weight)
+        inputs, truths, weights = rows(X), column(y), None if weight is None else column(weight, "/weight")
         if len(inputs) != len(truths):
             raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
         if weights is not None and len(inputs) != len(weights):
@@ -146,17 +159,24 @@ class Rounds:
         """Learner, settings, metrics, verdict and fields: the answer of `GET /sessions/{session}`."""
         return (yield from ROUTES.inspect(self.name))
 
-    def history(self) -> Talk[Json]:
-        """Errors over the life of the session."""
-        return (yield from ROUTES.history(self.name))
-
-
-def _id_of(prediction: Prediction | str) -> str:
-    """The id of a prediction. Raises ValueError if it does not wait for a truth."""
-    id = prediction.id if isinstance(prediction, Prediction) else prediction
-    if id is None:
-        raise ValueError("this prediction was made with wait=False; `learn` takes its input with the truth")
-    return id
+    history = _of_session(Routes.history)
+    last_rounds = _of_session(Routes.last_rounds)
+    waiting = _of_session(Routes.waiting)
+    cancel = _of_session(Routes.cancel)
+    delete = _of_session(Routes.delete)
+    freeze = _of_session(Routes.freeze)
+    clone = _of_session(Routes.clone)
+    snapshot = _of_session(Routes.snapshot)
+    put_snapshot = _of_session(Routes.put_snapshot)
+    checkpoint = _of_session(Routes.checkpoint)
+    checkpoints = _of_session(Routes.checkpoints)
+    delete_checkpoint = _of_session(Routes.delete_checkpoint)
+    roll_back = _of_session(Routes.roll_back)
+    attach = _of_session(Routes.attach)
+    challengers = _of_session(Routes.challengers)
+    challenger = _of_session(Routes.challenger)
+    detach = _of_session(Routes.detach)
+    promote = _of_session(Routes.promote)
 
 
 def _move(error: ServiceError, rows: int) -> None:

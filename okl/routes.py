@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
+from okl.answers import Prediction, id_of
 from okl.errors import ServiceError
+from okl.settings import settings_json
 from okl.talks import Call, Json, Talk, path_of, segment
 from okl.values import as_json, column, row, rows
 
 Learner = Mapping[str, Any] | str
+
+Id = Prediction | str
+"""A prediction, which stands for its id, or the id."""
 
 
 @final
@@ -19,13 +24,13 @@ class Routes:
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
-    def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> Talk[Json]:
+    def predict(self, session: str, x: Any, *, id: Id | None = None, wait: bool = True) -> Talk[Json]:
         """Forecast one input. The prediction waits for its truth under `id`, or an id that the service generates."""
         return (yield Call("POST", path_of(session, "predict"), {"x": row(x), "wait": wait} | _named(id)))
 
-    def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None, weight: float = 1.0) -> Talk[Json]:
+    def update(self, session: str, y: Any, *, id: Id | None = None, x: Any = None, weight: float = 1.0) -> Talk[Json]:
         """Report the truth of the prediction `id`, or of the input `x`."""
-        weighted = {} if weight == 1.0 else {"weight": as_json(weight)}
+        weighted = {} if weight == 1.0 else {"weight": as_json(weight, "/weight")}
         return (yield Call("POST", path_of(session, "update"), _truth(y, id, x) | weighted))
 
     def step(
@@ -33,7 +38,7 @@ class Routes:
         session: str,
         y: Any,
         *,
-        id: str | None = None,
+        id: Id | None = None,
         x: Any = None,
         next_x: Any,
         next_id: str | None = None,
@@ -45,15 +50,16 @@ class Routes:
         {"update": the result of `update`, "predict": the result of `predict`}. If the truth was learned but the prediction
         was rejected, "refused" takes the place of "predict" and holds the problem.
         """
-        predict = {"x": row(next_x), "wait": wait} | _named(next_id)
-        return (yield Call("POST", path_of(session, "step"), {"update": _truth(y, id, x), "predict": predict}))
+        predict = {"x": row(next_x, "/predict/x"), "wait": wait} | _named(next_id)
+        body = {"update": _truth(y, id, x, at="/update"), "predict": predict}
+        return (yield Call("POST", path_of(session, "step"), body))
 
-    def rounds(self, session: str, x: Any, y: Any, *, id: str | None = None, weight: Any = None) -> Talk[Json]:
+    def rounds(self, session: str, x: Any, y: Any, *, id: Id | None = None, weight: Any = None) -> Talk[Json]:
         """Play a block of rounds: `x` is a list of inputs or a data frame, `y` a list or column of as many truths.
 
         `weight`, a list or column too, gives the weights of the rounds, 1 by default.
         """
-        weighted = {} if weight is None else {"weight": column(weight)}
+        weighted = {} if weight is None else {"weight": column(weight, "/weight")}
         body = {"x": rows(x), "y": column(y)} | weighted | _named(id)
         return (yield Call("POST", path_of(session, "rounds"), body))
 
@@ -69,7 +75,7 @@ class Routes:
         return (yield Call("POST", path_of(session, "predictions"), body, members=["predictions"]))
 
     def predict_several(
-        self, sessions: Iterable[str], x: Any, *, id: str | None = None, wait: bool = True
+        self, sessions: Iterable[str], x: Any, *, id: Id | None = None, wait: bool = True
     ) -> Talk[list[Json]]:
         """Forecast one input with several sessions; all predictions wait under the same id.
 
@@ -78,13 +84,13 @@ class Routes:
         body = {"sessions": list(sessions), "x": row(x), "wait": wait} | _named(id)
         return (yield Call("POST", "/sessions/predict", body, members=["predictions"]))
 
-    def update_several(self, truths: Mapping[str, Any], *, id: str | None = None, x: Any = None) -> Talk[list[Json]]:
+    def update_several(self, truths: Mapping[str, Any], *, id: Id | None = None, x: Any = None) -> Talk[list[Json]]:
         """Report a truth to each of several sessions, for the predictions that wait under `id`, or for the input `x`.
 
         Returns the result of `update` for each session, or {"session", "refused": a problem} for one that rejected its truth;
         the others learned theirs.
         """
-        reports = [{"session": name, "y": as_json(y)} for name, y in truths.items()]
+        reports = [{"session": name, "y": as_json(y, f"/sessions/{i}/y")} for i, (name, y) in enumerate(truths.items())]
         body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})
         return (yield Call("POST", "/sessions/update", body, members=["updates"]))
 
@@ -94,13 +100,17 @@ class Routes:
         Returns the result of `step` for each session, or {"session", "refused": a problem} for one that rejected it; the
         others made their step.
         """
-        return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps))}, members=["steps"]))
+        return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps), "/steps")}, members=["steps"]))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, learner: Learner | None = None, **settings: Any) -> Talk[Json]:
-        """Create a session. `learner` is a spec or just a kind; `settings` are those of POST /sessions, such as `labels`."""
-        return (yield Call("POST", "/sessions", {"name": name} | _learner(learner) | as_json(settings)))
+        """Create a session. `learner` is a spec or just a kind; `settings` are those of POST /sessions, such as `labels`.
+
+        `labels` may be any values in an order, such as an array or a series. The types in `schema` may be float, int, bool
+        and str (text), or dtypes of NumPy and pandas.
+        """
+        return (yield Call("POST", "/sessions", {"name": name} | _learner(learner) | settings_json(settings)))
 
     def sessions(self) -> Talk[list[Json]]:
         """List all sessions."""
@@ -119,18 +129,18 @@ class Routes:
 
     def delete(self, session: str, *, at: str | None = None) -> Talk[None]:
         """Delete a session with all its data, irrevocably; with `at` only if the session is at this ETag."""
-        yield Call("DELETE", path_of(session), headers=_at(at))
+        yield Call("DELETE", path_of(session), headers=_at(at), is_final=True)
 
     def freeze(self, session: str, name: str, *, rule: str = "last") -> Talk[Json]:
         """Create a session `name` that never learns, and predicts as this one does now ("last") or did at a random round
         ("uniform")."""
-        return (yield Call("POST", path_of(session, "freeze"), {"name": name, "rule": rule}))
+        return (yield Call("POST", path_of(session, "freeze"), {"name": name, "rule": rule}, is_final=True))
 
     # -- moving -------------------------------------------------------------------------------------------------------
 
     def clone(self, session: str, name: str) -> Talk[Json]:
         """Create a session `name` with the same state, which then learns independently."""
-        return (yield Call("POST", path_of(session, "clone"), {"name": name}))
+        return (yield Call("POST", path_of(session, "clone"), {"name": name}, is_final=True))
 
     def rename(self, session: str, name: str) -> Talk[Json]:
         """Rename a session, with its waiting predictions, remembered ids and checkpoints."""
@@ -145,11 +155,12 @@ class Routes:
         session from it."""
         condition = {"If-None-Match": "*"} if at is None else _at(at)
         headers = {"Content-Type": "application/octet-stream"} | condition
-        return (yield Call("PUT", path_of(session, "snapshot"), headers=headers, content=state))
+        return (yield Call("PUT", path_of(session, "snapshot"), headers=headers, content=state, is_final=True))
 
     def checkpoint(self, session: str, name: str | None = None) -> Talk[Json]:
         """Save the current state as a checkpoint, replacing one of the same name."""
-        return (yield Call("POST", path_of(session, "checkpoints"), {} if name is None else {"name": name}))
+        body = {} if name is None else {"name": name}
+        return (yield Call("POST", path_of(session, "checkpoints"), body, is_final=True))
 
     def checkpoints(self, session: str) -> Talk[list[Json]]:
         """List the checkpoints of a session by name."""
@@ -157,11 +168,12 @@ class Routes:
 
     def delete_checkpoint(self, session: str, checkpoint: str) -> Talk[None]:
         """Delete a checkpoint; the session is unaffected."""
-        yield Call("DELETE", path_of(session, "checkpoints", checkpoint))
+        yield Call("DELETE", path_of(session, "checkpoints", checkpoint), is_final=True)
 
     def roll_back(self, session: str, checkpoint: str, *, at: str = "*") -> Talk[Json]:
         """Return to a checkpoint if the session is at the ETag `at`; waiting predictions keep waiting."""
-        return (yield Call("POST", path_of(session, "rollback"), {"checkpoint": checkpoint}, headers=_at(at)))
+        body = {"checkpoint": checkpoint}
+        return (yield Call("POST", path_of(session, "rollback"), body, headers=_at(at), is_final=True))
 
     # -- challengers --------------------------------------------------------------------------------------------------
 
@@ -170,7 +182,7 @@ class Routes:
         that is retained ("journal")."""
         spec = {"kind": learner} if isinstance(learner, str) else learner
         body = {"name": name, "from": begin} | _learner(spec)
-        return (yield Call("POST", path_of(session, "challengers"), body))
+        return (yield Call("POST", path_of(session, "challengers"), body, is_final=True))
 
     def challengers(self, session: str) -> Talk[list[Json]]:
         """List the challengers of a session by name, each with its comparison to the session."""
@@ -182,11 +194,12 @@ class Routes:
 
     def detach(self, session: str, challenger: str) -> Talk[None]:
         """Delete a challenger with all that it has learned, irrevocably."""
-        yield Call("DELETE", path_of(session, "challengers", challenger))
+        yield Call("DELETE", path_of(session, "challengers", challenger), is_final=True)
 
     def promote(self, session: str, challenger: str, *, at: str | None = None) -> Talk[Json]:
         """Give the session the challenger's learner and state; with `at` only if the session is at this ETag."""
-        return (yield Call("POST", path_of(session, "challengers", challenger, "promote"), headers=_at(at)))
+        path = path_of(session, "challengers", challenger, "promote")
+        return (yield Call("POST", path, headers=_at(at), is_final=True))
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
@@ -198,9 +211,9 @@ class Routes:
         page: Json = {"limit": limit} | ({} if cursor is None else {"cursor": cursor})
         return (yield Call("GET", path_of(session, "predictions"), params=page))
 
-    def cancel(self, session: str, id: str) -> Talk[None]:
+    def cancel(self, session: str, id: Id) -> Talk[None]:
         """Cancel a waiting prediction whose truth will never be known."""
-        yield Call("DELETE", path_of(session, "predictions", id))
+        yield Call("DELETE", path_of(session, "predictions", id_of(id)), is_final=True)
 
     def history(self, session: str) -> Talk[Json]:
         """Errors over the life of a session."""
@@ -226,7 +239,8 @@ class Routes:
 
     def put_template(self, name: str, prefix: str, **settings: Any) -> Talk[Json]:
         """Create or replace a template; `settings` are those of PUT /templates/{template}: session, most, idle_s."""
-        return (yield Call("PUT", f"/templates/{segment(name)}", {"prefix": prefix} | as_json(settings)))
+        body = {"prefix": prefix} | settings_json(settings)
+        return (yield Call("PUT", f"/templates/{segment(name)}", body))
 
     def templates(self) -> Talk[list[Json]]:
         """List the templates by name."""
@@ -244,17 +258,17 @@ class Routes:
 ROUTES: Final = Routes()
 
 
-def _truth(y: Any, id: str | None, x: Any) -> Json:
-    """The body of an update."""
-    return {"y": as_json(y)} | _named(id) | ({} if x is None else {"x": row(x)})
+def _truth(y: Any, id: Id | None, x: Any, at: str = "") -> Json:
+    """The body of an update, or its part `at` of one."""
+    return {"y": as_json(y, f"{at}/y")} | _named(id) | ({} if x is None else {"x": row(x, f"{at}/x")})
 
 
-def _named(id: str | None) -> Json:
-    return {} if id is None else {"id": id}
+def _named(id: Id | None) -> Json:
+    return {} if id is None else {"id": id_of(id)}
 
 
 def _learner(learner: Learner | None) -> Json:
-    return {} if learner is None else {"learner": as_json(learner)}
+    return {} if learner is None else {"learner": as_json(learner, "/learner")}
 
 
 def _at(etag: str | None) -> dict[str, str]:

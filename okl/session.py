@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from tenacity import AsyncRetrying, Retrying
 
 from okl._html import table
 from okl.answers import Played
+from okl.events import Event
 from okl.masking import shown_url
 from okl.rounds import BLOCK, Rounds
 from okl.routes import Learner
@@ -30,6 +31,7 @@ class Session:
 
     Every round gets an id before it is first sent. A request that fails temporarily (no answer, store unavailable, worker
     stopping, rate limit reached) is retried with the same id for `again_for_s` seconds, so the round is learned once.
+    Requests that change the session in other ways are sent once: a second attempt would fail if only the answer was lost.
 
         with okl.Client() as client:
             clicks = client.session("clicks", labels=["no", "yes"])
@@ -60,17 +62,34 @@ class Session:
     predict_many = sync_method(Rounds.predict_many)
     describe = sync_method(Rounds.describe)
     history = sync_method(Rounds.history)
+    last_rounds = sync_method(Rounds.last_rounds)
+    waiting = sync_method(Rounds.waiting)
+    cancel = sync_method(Rounds.cancel)
+    delete = sync_method(Rounds.delete)
+    freeze = sync_method(Rounds.freeze)
+    clone = sync_method(Rounds.clone)
+    snapshot = sync_method(Rounds.snapshot)
+    put_snapshot = sync_method(Rounds.put_snapshot)
+    checkpoint = sync_method(Rounds.checkpoint)
+    checkpoints = sync_method(Rounds.checkpoints)
+    delete_checkpoint = sync_method(Rounds.delete_checkpoint)
+    roll_back = sync_method(Rounds.roll_back)
+    attach = sync_method(Rounds.attach)
+    challengers = sync_method(Rounds.challengers)
+    challenger = sync_method(Rounds.challenger)
+    detach = sync_method(Rounds.detach)
+    promote = sync_method(Rounds.promote)
 
     def stream(self) -> Stream:
         """A socket for many rounds in flight at once, as a context manager."""
         return self.client.stream(self.name)
 
-    def delete(self) -> None:
-        """Delete the session with all its data, irrevocably. This request is not retried."""
-        self.client.delete(self.name)
+    def events(self, last_id: str | None = None) -> Generator[Event]:
+        """Yield (event id, entry of the session list) after each change of the session: see `Client.events`."""
+        return self.client.events(self.name, last_id)
 
     def _held(self, talk: Talk[T]) -> T:
-        return hold(talk, lambda call: Retrying(**retrying(self.again_for_s))(self.client.send, call))
+        return hold(talk, lambda call: Retrying(**retrying(self.again_for_s, call))(self.client.send, call))
 
 
 @speaker
@@ -112,6 +131,23 @@ class AsyncSession:
     predict_many = async_method(Rounds.predict_many)
     describe = async_method(Rounds.describe)
     history = async_method(Rounds.history)
+    last_rounds = async_method(Rounds.last_rounds)
+    waiting = async_method(Rounds.waiting)
+    cancel = async_method(Rounds.cancel)
+    delete = async_method(Rounds.delete)
+    freeze = async_method(Rounds.freeze)
+    clone = async_method(Rounds.clone)
+    snapshot = async_method(Rounds.snapshot)
+    put_snapshot = async_method(Rounds.put_snapshot)
+    checkpoint = async_method(Rounds.checkpoint)
+    checkpoints = async_method(Rounds.checkpoints)
+    delete_checkpoint = async_method(Rounds.delete_checkpoint)
+    roll_back = async_method(Rounds.roll_back)
+    attach = async_method(Rounds.attach)
+    challengers = async_method(Rounds.challengers)
+    challenger = async_method(Rounds.challenger)
+    detach = async_method(Rounds.detach)
+    promote = async_method(Rounds.promote)
 
     async def play(self, X: Any, y: Any = None, *, weight: Any = None, progress: bool = False) -> Played:
         """Play many rounds in order, each forecast before it is learned.
@@ -160,12 +196,12 @@ class AsyncSession:
         """A socket for many rounds in flight at once, as an async context manager."""
         return self.client.stream(self.name)
 
-    async def delete(self) -> None:
-        """Delete the session with all its data, irrevocably. This request is not retried."""
-        await self.client.delete(self.name)
+    def events(self, last_id: str | None = None) -> AsyncGenerator[Event]:
+        """Yield (event id, entry of the session list) after each change of the session: see `AsyncClient.events`."""
+        return self.client.events(self.name, last_id)
 
     async def _held(self, talk: Talk[T]) -> T:
         async def send(call: Any) -> Any:
-            return await AsyncRetrying(**retrying(self.again_for_s))(self.client.send, call)
+            return await AsyncRetrying(**retrying(self.again_for_s, call))(self.client.send, call)
 
         return await hold_async(talk, send)

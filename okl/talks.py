@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from tenacity import retry_if_exception, stop_after_delay, wait_random_exponential
 
-from okl.errors import ServiceError, passes
+from okl.errors import InvalidName, ServiceError, passes
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -26,7 +26,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. Its answer is JSON, or the `members` of a JSON object; None for no body; bytes if `is_binary`."""
+    """One request. Its answer is JSON, or the `members` of a JSON object; None for no body; bytes if `is_binary`.
+
+    `is_final`: a session does not repeat it, since after a lost answer a second attempt would fail, or do something else.
+    """
 
     method: str
     path: str
@@ -36,6 +39,7 @@ class Call:
     content: bytes | None = None
     is_binary: bool = False
     members: Sequence[str] = ()
+    is_final: bool = False
 
 
 class Speaker(Protocol):
@@ -88,11 +92,11 @@ async def hold_async(talk: Talk[T], send: Callable[[Call], Awaitable[Any]]) -> T
         talk.close()
 
 
-def retrying(for_s: float) -> dict[str, Any]:
-    """Retry policy: the arguments of `tenacity.Retrying` and `AsyncRetrying`."""
+def retrying(for_s: float, call: Call) -> dict[str, Any]:
+    """Retry policy of a request: the arguments of `tenacity.Retrying` and `AsyncRetrying`."""
     return {
         "retry": retry_if_exception(passes),
-        "stop": stop_after_delay(for_s),
+        "stop": stop_after_delay(0.0 if call.is_final else for_s),
         "wait": wait_random_exponential(multiplier=0.1, max=2.0),
         "reraise": True,
     }
@@ -131,19 +135,31 @@ def _like(method: Any, talk: Callable[..., Any]) -> Any:
     """Give the method the talk's name, docstring and signature, with the talk's result as the return type."""
     signature = inspect.signature(talk)
     returns = str(signature.return_annotation).removeprefix("Talk[").removesuffix("]")
-    method.__signature__ = signature.replace(return_annotation=returns)
-    method.__name__ = talk.__name__
-    method.__doc__ = talk.__doc__
-    return method
+    return like(method, talk, signature.replace(return_annotation=returns))
+
+
+def like(made: Any, talk: Callable[..., Any], signature: inspect.Signature) -> Any:
+    """Give a function the talk's name and docstring, and this signature."""
+    made.__signature__ = signature
+    made.__name__ = talk.__name__
+    made.__doc__ = talk.__doc__
+    return made
 
 
 # -- paths ------------------------------------------------------------------------------------------------------------
 
 
 def path_of(session: str, *action: str) -> str:
+    """The path of a session, or below it. Raises InvalidName for a session that is not given by its name."""
+    if not isinstance(session, str):
+        detail = f"the session's name must be a string, not {type(session).__name__}; it is the first argument"
+        raise InvalidName(f"/session: {detail}", errors=[{"pointer": "/session", "detail": detail}])
     return "/".join(("/sessions", *(segment(part) for part in (session, *action))))
 
 
 def segment(part: str) -> str:
-    """The text as one path segment; `.` and `..` are escaped, so that no name leads to another path."""
+    """The text as one path segment; `.` and `..` are escaped, so that no name leads to another path. Raises InvalidName."""
+    if not isinstance(part, str):
+        detail = f"a name or id must be a string, not {type(part).__name__}"
+        raise InvalidName(detail, errors=[{"pointer": "", "detail": detail}])
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")

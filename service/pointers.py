@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from okl.errors import InvalidConfig
+from okl.values import json_pointer
 
 
 class WrongMember(ValueError):
@@ -14,11 +15,6 @@ class WrongMember(ValueError):
     def __init__(self, member: str, detail: str) -> None:
         super().__init__(detail)
         self.member = member
-
-
-def json_pointer(parts: Sequence[str | int]) -> str:
-    """The JSON pointer (RFC 6901) of a path."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def pointer_in(document: Any, location: Sequence[str | int]) -> str:

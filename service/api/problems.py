@@ -35,9 +35,10 @@ from okl.errors import (
     leaves,
     let_go,
 )
+from okl.values import json_pointer
 from okl_core.contract.wrong_fields import unknown_field
 
-from ..pointers import WrongMember, json_pointer
+from ..pointers import WrongMember
 from ..session.inputs import invalid
 from ..telemetry.counts import Counts
 from .patterns import REQUIRED

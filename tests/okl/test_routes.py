@@ -87,6 +87,31 @@ def test_each_client_has_each_method() -> None:
                 assert inspect.iscoroutinefunction(getattr(other, name)), name
 
 
+OTHERWISE = {"inspect": "describe", "rounds": "play", "rename": "the object keeps its name"}
+"""Routes of one session that the object has under another name, or not."""
+
+
+def test_a_session_has_each_route_of_one_session() -> None:
+    of_one = {name for name in talks() if "session" in inspect.signature(getattr(Routes, name)).parameters}
+    assert of_one - methods(Session) == set(OTHERWISE)
+    assert "(self, name: 'str', *, rule: " in str(inspect.signature(Session.freeze))
+
+
+def test_routes_of_one_session(client: Client) -> None:
+    session = client.session("s", "mean")
+    session.play([[1.0]] * 3, [2.0] * 3)
+    session.checkpoint("three")
+    session.learn([1.0], 2.0)
+    assert session.clone("t")["t"] == 4
+    assert session.roll_back("three")["t"] == 3
+    assert [one["name"] for one in session.checkpoints()] == ["three"]
+    client.put_snapshot("u", session.snapshot())
+    session.attach("other", "last-label")
+    assert session.challenger("other")["name"] == "other"
+    session.delete(at=session.describe()["etag"])
+    assert {one["name"] for one in client.sessions()} == {"t", "u"}
+
+
 def test_challengers(client: Client) -> None:
     client.create("spam", "majority", labels=["no", "yes"])
     made = client.attach("spam", "pomdr", "pomdr", begin="journal")

@@ -57,6 +57,70 @@ def test_a_prediction_that_does_not_wait_has_no_truth(clicks: Session) -> None:
         clicks.step(prediction, "yes", [2.0])
 
 
+def test_a_prediction_stands_for_its_id(client: Client, clicks: Session) -> None:
+    first, second, third = (clicks.predict([float(n)]) for n in range(3))
+    assert client.update("clicks", "yes", id=first)["id"] == first.id
+    assert client.step("clicks", "no", id=second, next_x=[1.0], wait=False)["update"]["id"] == second.id
+    client.cancel("clicks", third)
+    assert client.waiting("clicks")["predictions"] == []
+    client.predict_several(["clicks"], [1.0], id=(fourth := clicks.predict([1.0])))
+    assert client.update_several({"clicks": "no"}, id=fourth)[0]["id"] == fourth.id
+    silent = clicks.predict([1.0], wait=False)
+    for call in (
+        lambda: client.update("clicks", "yes", id=silent),
+        lambda: client.cancel("clicks", silent),
+        lambda: clicks.cancel(silent),
+    ):
+        with pytest.raises(ValueError, match="wait=False"):
+            call()
+    wrong: Any = {"id": object()}
+    for call in (lambda: client.cancel("clicks", wrong), lambda: clicks.update(wrong, "yes")):
+        with pytest.raises(errors.WrongType, match=r"^/id: must be a string or a Prediction, not dict"):
+            call()
+    with pytest.raises(errors.WrongType, match="no JSON form"):
+        client.predict_many("clicks", [[1.0]], ids=[wrong])
+
+
+def test_what_waits_and_what_was_last(clicks: Session) -> None:
+    first, second = clicks.predict([1.0]), clicks.predict([2.0])
+    assert [one["id"] for one in clicks.waiting(limit=1)["predictions"]] == [first.id]
+    clicks.cancel(first)
+    clicks.update(second, "yes")
+    assert clicks.waiting()["predictions"] == []
+    assert [one["id"] for one in clicks.last_rounds(5)] == [second.id]
+    with pytest.raises(errors.PredictionNotFound):
+        clicks.cancel("nobody")
+    events = clicks.events()
+    assert next(events)[1]["t"] == 1
+    events.close()
+
+
+def test_what_must_not_be_repeated_is_sent_once(url: str) -> None:
+    lossy = Lossy(url)
+    session = lossy.session("lossy", "mean")
+    prediction = session.predict([1.0])
+    for call in (lambda: session.cancel(prediction), session.delete):
+        lossy.count = 0
+        with pytest.raises(errors.Unreachable):
+            call()
+        assert lossy.count == 1
+    lossy.close()
+
+
+def test_the_session_comes_first(client: Client) -> None:
+    wrong: Any = {"a": 1}
+    match = "^/session: the session's name must be a string, not dict; it is the first argument"
+    for call in (
+        lambda: client.predict(wrong, "clicks"),
+        lambda: client.stream(wrong),
+        lambda: client.session(wrong).predict([1.0]),
+    ):
+        with pytest.raises(errors.InvalidName, match=match):
+            call()
+    with pytest.raises(errors.InvalidName, match="a name or id must be a string, not dict"):
+        client.challenger("clicks", wrong)
+
+
 def test_a_step_is_two(clicks: Session) -> None:
     learned, following = clicks.step(clicks.predict([1.0, 2.0]), "yes", [2.0, 3.0])
     assert (learned.t, following.t) == (1, 1)
@@ -67,8 +131,13 @@ def test_it_is_there_already(client: Client, clicks: Session) -> None:
     clicks.learn([1.0], "yes")
     assert client.session("clicks", labels=["no", "yes"]).describe()["t"] == 1
     assert client.session("clicks").describe()["t"] == 1
-    with pytest.raises(errors.SessionNotFound):
-        client.session("nobody").predict([1.0])
+    others = client.session("clicks", "mean", y_range=[0.0, 1.0]).describe()
+    assert (others["labels"], others["kind"]) == (["no", "yes"], clicks.describe()["kind"])
+    nobody = client.session("nobody")
+    with pytest.raises(errors.SessionNotFound, match=r"In Python: client\.create\('nobody', \.\.\.\)"):
+        nobody.predict([1.0])
+    with pytest.raises(errors.SessionNotFound, match=r"In Python: client\.attach\('clicks', 'no', \.\.\.\)"):
+        client.challenger("clicks", "no")
     with pytest.raises(errors.ServiceError, match="no-such-learner"):
         client.session("wrong", "no-such-learner")
 

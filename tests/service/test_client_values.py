@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import narwhals as nw
 import numpy as np
@@ -84,6 +86,93 @@ def test_json_has_nothing_for_it(value: Any) -> None:
         as_json([value])
 
 
+NAN, INF = float("nan"), float("inf")
+LIST, FAR = "must be a list", {"v": [0.5] * 3}
+PLACES: dict[str, tuple[Any, Any, str, str]] = {
+    "a field": (row, {"n": 1.0, "v": INF}, "/x/v", "must be finite, not inf; a missing value is None"),
+    "a field of a name with a slash": (row, {"a/b~": -np.inf}, "/x/a~1b~0", "must be finite, not -inf"),
+    "a type": (row, {"user": UUID(int=1)}, "/x/user", "a value of type UUID has no JSON form; pass a number, a string"),
+    "inside": (row, {"a": [1, {"b": (0.5, {1})}]}, "/x/a/1/b/1", "a value of type set"),
+    "an array": (row, np.array([1.0, INF]), "/x/1", "must be finite"),
+    "a row of a frame": (row, pd.DataFrame({"v": [1.0], "w": [INF]}), "/x/w", "must be finite"),
+    "a series": (row, pd.Series({"v": 1.0, "w": INF}), "/x/w", "must be finite"),
+    "fields of an array": (row, np.array([(0.5, INF)], dtype=[("n", float), ("v", float)])[0], "/x/v", "must be"),
+    "a number": (row, INF, "/x", "must be finite"),
+    "two rows": (row, pd.DataFrame({"v": [1.0, 2.0]}), "/x", "must be one row of a frame; this frame has 2"),
+    "rows of dictionaries": (rows, [FAR, FAR, {"v": [0.5, INF]}], "/x/2/v/1", "must be finite"),
+    "rows of arrays": (rows, [np.zeros(2), np.array([0.0, INF])], "/x/1/1", "must be finite"),
+    "rows of series": (rows, [pd.Series({"v": 1.0}), pd.Series({"v": INF})], "/x/1/v", "must be finite"),
+    "rows of an iterator": (rows, iter([[1.0], [INF]]), "/x/1/0", "must be finite"),
+    "rows of an array": (rows, np.array([[NAN, 0.0], [0.0, INF]]), "/x/1/1", "must be finite"),
+    "rows of a frame": (rows, pd.DataFrame({"n": [1, 2], "v": [0.0, INF]}), "/x/1/v", "must be finite"),
+    "rows of polars": (rows, pl.DataFrame({"n": [1, 2], "v": [0.0, INF]}), "/x/1/v", "must be finite"),
+    "rows without names": (rows, pd.DataFrame([[1.0, 2.0], [3.0, INF]]), "/x/1/1", "must be finite"),
+    "a frame among rows": (rows, [[1.0], pd.DataFrame({"v": [1.0, 2.0]})], "/x/1", "must be one row"),
+    "no rows": (rows, {"v": INF}, "/x", LIST),
+    "a set of rows": (rows, {1.0}, "/x", "must have an order"),
+    "a truth": (column, [1.0, 2.0, INF], "/y/2", "must be finite"),
+    "a truth of a column": (column, pl.Series([1.0, INF]), "/y/1", "must be finite"),
+    "no truths": (column, {"v": INF}, "/y", LIST),
+    "two columns": (
+        column,
+        pd.DataFrame({"a": [1], "b": [2]}),
+        "/y",
+        "must be one column of a frame; this frame has 2",
+    ),
+    "a class": (row, {"a": float}, "/x/a", "a value of type type"),
+    "a dtype": (row, {"a": np.dtype(float)}, "/x/a", "a value of type Float64DType"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_an_error_points_to_the_place(name: str) -> None:
+    read, value, pointer, detail = PLACES[name]
+    with pytest.raises((NotFinite, WrongType)) as caught:
+        read(value)
+    [error] = caught.value.extra["errors"]
+    assert error["pointer"] == pointer
+    assert error["detail"].startswith(detail)
+    assert str(caught.value) == caught.value.detail == f"{pointer}: {error['detail']}"
+
+
+def test_the_place_of_a_deep_value_is_found_in_time() -> None:
+    deep: Any = INF
+    for _ in range(200):
+        deep = {"a": deep}
+    with pytest.raises(NotFinite) as caught:
+        row(deep)
+    assert caught.value.extra["errors"][0]["pointer"] == "/x" + "/a" * 200
+
+
+def test_calls_point_to_the_place(client: Client) -> None:
+    """Before a request is sent, the errors are those that the service would have answered."""
+    session = client.session("s", "mean")
+    frame = pd.DataFrame({"a": np.zeros(2600), "feat_3": np.zeros(2600)})
+    frame.loc[2500, "feat_3"] = INF
+    calls: dict[str, Callable[[], Any]] = {
+        "/x/2500/feat_3": lambda: session.play(frame, [0.0] * 2600),
+        "/x/2500/a": lambda: session.predict_many([{"a": 0.0}] * 2500 + [{"a": INF}]),
+        "/y/1": lambda: session.play([[0.0]] * 2, [0.0, INF]),
+        "/weight/1": lambda: session.play([[0.0]] * 2, [0.0, 0.0], weight=[1.0, INF]),
+        "/weight": lambda: session.learn([0.0], 1.0, weight=INF),
+        "/x/user": lambda: session.predict({"user": UUID(int=1)}),
+        "/y": lambda: session.update("p", INF),
+        "/update/y": lambda: session.step("p", INF, [0.0]),
+        "/update/x/0": lambda: client.step("s", 0.0, x=[INF], next_x=[0.0]),
+        "/predict/x/0": lambda: session.step("p", 0.0, [INF]),
+        "/sessions/1/y": lambda: client.update_several({"s": 0.0, "t": INF}, id="p"),
+        "/steps/0/predict/x/a": lambda: client.step_several([{"session": "s", "predict": {"x": {"a": INF}}}]),
+        "/y_range/1": lambda: client.create("t", y_range=[0.0, INF]),
+        "/learner/config/a": lambda: client.create("t", {"kind": "mean", "config": {"a": INF}}),
+    }
+    for pointer, call in calls.items():
+        with pytest.raises((NotFinite, WrongType), match=f"^{pointer}: ") as caught:
+            call()
+        assert [error["pointer"] for error in caught.value.extra["errors"]] == [pointer]
+    with session.stream() as stream, pytest.raises(WrongType, match=r"^/update/x/a: a value of type set"):
+        stream.one({"update": {"x": {"a": {1}}, "y": 0.0}, "predict": {"x": [0.0]}})
+
+
 RECORDS = [
     {"n": 1, "b": True, "v": 0.5, "when": "2026-01-01T06:30:00", "word": "x"},
     {"n": 2, "b": False, "v": None, "when": None, "word": None},
@@ -160,7 +249,7 @@ def test_a_lazy_frame_has_to_be_collected() -> None:
     for read in (row, rows, column):
         with pytest.raises(WrongType, match=r"LazyFrame has no rows yet; pass what its collect\(\) returns"):
             read(lazy)
-        with pytest.raises(WrongType, match="A Relation has no rows yet; materialize it first"):
+        with pytest.raises(WrongType, match="a Relation has no rows yet; materialize it first"):
             read(Relation())
 
 
