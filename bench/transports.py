@@ -7,7 +7,7 @@ that waits, and then its truth:
     requests    POST predict, POST update: one after the other
     socket      the two messages over one socket, many under way, `--together` in a frame
     steps       the same, the truth of one round with the next prediction
-    lines       rounds as lines, with their truths: 8,000 in a block
+    lines       rounds as lines, with their truths: a stream of 32,000, answered in blocks of 8,000
     json        the same as JSON bodies of 8,000 rounds
     arrow       the same as streams of Arrow
     core        the learner alone, `run` on 8,000 rounds at a time; no session, no store
@@ -47,7 +47,7 @@ BURST: Final = {
     "requests": 150,
     "socket": 600,
     "steps": 600,
-    "lines": 16_000,
+    "lines": 32_000,
     "json": 16_000,
     "arrow": 16_000,
     "core": 16_000,
@@ -114,8 +114,8 @@ def body_of(kind: str, taken: list[tuple[str, list[float], int]]) -> tuple[bytes
     return sink.getvalue().to_pybytes(), ARROW
 
 
-def by_blocks(http: httpx.Client, bodies: Iterator[tuple[bytes, str]], n: int, kind: str) -> None:
-    for _ in range(n // BLOCK):
+def by_blocks(http: httpx.Client, bodies: Iterator[tuple[bytes, str]], count: int, kind: str) -> None:
+    for _ in range(count):
         content, named = next(bodies)
         params = {"block": BLOCK} if kind == "lines" else {}
         headers = {"Content-Type": named} | ({"Accept": ARROW} if kind == "arrow" else {})
@@ -140,16 +140,16 @@ def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
                         core.run(rows.X[places], rows.y[places])
 
                 bodies = {
-                    kind: itertools.cycle([body_of(kind, rows.take(BLOCK)) for _ in range(4)])
-                    for kind in ("lines", "json", "arrow")
+                    kind: itertools.cycle([body_of(kind, rows.take(size)) for _ in range(4)])
+                    for kind, size in (("lines", BURST["lines"]), ("json", BLOCK), ("arrow", BLOCK))
                 }
                 ways: dict[str, Callable[[int], None]] = {
                     "requests": lambda n: by_requests(worker.port, rows, n),
                     "socket": lambda n: by_messages(socket, rows, n, together, has_steps=False),
                     "steps": lambda n: by_messages(steps, rows, n, together, has_steps=True),
-                    "lines": lambda n: by_blocks(http, bodies["lines"], n, "lines"),
-                    "json": lambda n: by_blocks(http, bodies["json"], n, "json"),
-                    "arrow": lambda n: by_blocks(http, bodies["arrow"], n, "arrow"),
+                    "lines": lambda _: by_blocks(http, bodies["lines"], 1, "lines"),
+                    "json": lambda n: by_blocks(http, bodies["json"], n // BLOCK, "json"),
+                    "arrow": lambda n: by_blocks(http, bodies["arrow"], n // BLOCK, "arrow"),
                     "core": run_core,
                 }
                 rates: dict[str, list[float]] = {name: [] for name in ways}
