@@ -135,6 +135,25 @@ def test_a_common_offset_costs_no_accuracy(kernel: Any) -> None:
     np.testing.assert_allclose(kernel.gram(X + 1e9), expected, atol=1e-7 if isinstance(kernel, Matern) else 1e-12)
 
 
+@pytest.mark.parametrize(("sigma", "offset"), [(1e-3, 1.6e9), (1e-150, 0.0), (1e-150, 3.3)])
+@pytest.mark.parametrize("kernel", [Gaussian, Laplacian])
+def test_rows_and_blocks_round_their_inputs_alike(
+    kernel: type[Gaussian | Laplacian], sigma: float, offset: float
+) -> None:
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.normal(size=(40, 2)) * 1e-3 + offset, 2, axis=0)
+    K, points = kernel(sigma=sigma), kernel(sigma=sigma).points(2)
+    points.extend(X)
+    rows = np.array([K.row(points, x) for x in X])
+    assert K.block(points, X) == pytest.approx(rows.T, abs=1e-11)
+    # A duplicate is at no distance, however short the unit of length is.
+    assert (np.diagonal(rows, 1)[::2] >= 1.0 - 1e-11).all()
+    one_by_one, as_a_block = (create({"kind": "kernel-ogd", "config": {"kernel": K.model_dump()}}, 2) for _ in range(2))
+    y = rng.choice([-1.0, 1.0], 80)
+    values = [one_by_one.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
+    assert as_a_block.run(X, y).values == pytest.approx(np.array(values), abs=1e-9)
+
+
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e10, 1e20, 1e100, 1e150])
 @pytest.mark.parametrize("at", [0, 5])
 def test_an_outlier_costs_the_other_distances_no_accuracy(at: int, size: float) -> None:
