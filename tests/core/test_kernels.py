@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,32 @@ def test_a_learner_refuses_what_overflows_without_a_warning(kind: str, size: flo
                 call(*((X[20], y[20]) if call == learner.update else (X[20:], y[20:])))
             except DivergedError:
                 assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
+
+
+@pytest.mark.parametrize("bank", [False, True])
+@pytest.mark.parametrize("kind", ["pros-n-kons", "nystrom-ridge", "nystrom-aioli"])
+def test_a_forecast_for_an_input_that_overflows_is_refused_beside_points_without_a_coordinate(
+    kind: str, bank: bool
+) -> None:
+    """The kernel's value is infinite, and the weight of such a point is 0."""
+    config: dict[str, Any] = {"kernel": {"kind": "polynomial", "degree": 3}}
+    if kind == "pros-n-kons":
+        config["step"] = "adaptive"
+    spec: dict[str, Any] = {"kind": kind, "config": config}
+    if bank:
+        spec = {
+            "kind": "pool",
+            "config": {"experts": [spec, {"kind": kind, "config": config | {"regularization": 3.0}}]},
+        }
+    learner = create(spec, 1)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        learner.update(rng.normal(size=1), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for x in (1e103, -1e120):
+            with pytest.raises(DivergedError, match="scale the inputs down"):
+                learner.predict(np.array([x]))
 
 
 def test_a_copy_does_not_keep_what_its_original_has_computed() -> None:
