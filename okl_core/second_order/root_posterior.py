@@ -34,7 +34,7 @@ from okl_core.types import F64, StatePart
 
 CANCELLED = 0.03125
 """Share of |phi|^2 / (alpha cond(S)) that counts as conditioning. Between BLAS kernels, forecasts of inputs with offsets of
-1e4 to 1e9 differ by up to a fifth of eps times that number; the replay tolerance allows twice eps times it."""
+1e4 to 1e9 differ by up to a quarter of eps times that number; the replay tolerance allows twice eps times it."""
 
 
 class RootProjection(NamedTuple):
