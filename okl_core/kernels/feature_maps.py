@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -21,6 +22,8 @@ class DrawnFeatures(StatePart):
     """Random features: the origin of the inputs, shape (d,), and the frequencies in turns, (D, d); none before round 1.
 
     `farthest` is the largest |x - origin| of the learned inputs.
+
+    Of a linear map only `farthest` is kept, the largest |phi|, and only once that is long enough to cost digits.
     """
 
     origin: F64
@@ -41,15 +44,29 @@ class LinearMap(NamedTuple):
     def init(self, dim: int) -> None:
         """Return the state of the features before the first round: none for a linear map."""
 
-    def drawn(self, known: DrawnFeatures | None, x: F64, rng: RoundRng) -> None:
+    def drawn(self, known: DrawnFeatures | None, x: F64, rng: RoundRng) -> DrawnFeatures | None:
         """Return the state for the next round, whose input is x, drawing features if they are missing."""
+        return known
 
     def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
         """Return the features, shape (..., p), for X of shape (..., d)."""
         return with_intercept(X) if self.intercept else X
 
-    def seen(self, known: DrawnFeatures | None, X: F64) -> None:
-        """Return the state after learning inputs of shape (..., d)."""
+    def seen(self, known: DrawnFeatures | None, X: F64, square: float, long: float) -> DrawnFeatures | None:
+        """Return the state after learning inputs of shape (..., d), the largest |phi|^2 of which is `square`.
+
+        A |phi| is kept if its square is above `long`: ordinary inputs need no state.
+        """
+        if square <= long:
+            return known
+        farthest = math.sqrt(square)
+        if known is not None and known.farthest >= farthest:
+            return known
+        return DrawnFeatures(np.empty(0), np.empty((0, 0)), farthest)
+
+    def longest(self, known: DrawnFeatures | None) -> float:
+        """Return the largest |phi| that was kept, or 0."""
+        return 0.0 if known is None else known.farthest
 
     def largest(self, known: DrawnFeatures | None) -> float:
         """Return the conditioning that phi adds to that of the products: none."""
@@ -88,11 +105,15 @@ class FourierMap(NamedTuple):
         Z = features(known.frequencies, np.atleast_2d(X - known.origin))
         return Z[0] if X.ndim == 1 else Z
 
-    def seen(self, known: DrawnFeatures | None, X: F64) -> DrawnFeatures | None:
+    def seen(self, known: DrawnFeatures | None, X: F64, square: float, long: float) -> DrawnFeatures | None:
         if known is None:
             return None
         # A new object: a played round, or a copy of the state, may still hold the old one.
         return DrawnFeatures(known.origin, known.frequencies, farther(known.farthest, X - known.origin))
+
+    def longest(self, known: DrawnFeatures | None) -> float:
+        """Return 0: with |phi| = 1, no feature is long."""
+        return 0.0
 
     def largest(self, known: DrawnFeatures | None) -> float:
         """Return the largest angle: its rounding error, proportional to its size, carries over to the feature."""

@@ -105,7 +105,10 @@ def _waves(frequencies: F64, H: F64, c: float) -> tuple[F64, F64]:
     """Compute c times the cosines and the sines of n inputs, shape (n, D) each."""
     # scipy's BLAS overflows without a warning.
     turns = dgemm(1.0, frequencies.T, H.T, trans_a=1).T
-    if not math.isfinite(ddot(turns.ravel(), turns.ravel())):
+    # One sum for all rows is three times as fast as one a row, but may overflow where that of no row does.
+    if not math.isfinite(ddot(turns.ravel(), turns.ravel())) and not all(
+        math.isfinite(ddot(row, row)) for row in turns
+    ):
         raise DivergedError("a Fourier feature overflows; scale the inputs down, or raise sigma")
     turns -= np.rint(turns)
     # From t = tan(theta / 4), by arithmetic alone: on a block, numpy's cosine and sine take three times as long.

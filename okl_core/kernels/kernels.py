@@ -331,13 +331,14 @@ class Laplacian(_Stationary):
 
     kind: Literal["laplacian"] = "laplacian"
 
-    def encoded_block(self, S: Points, X: F64) -> F64:
-        # Imported here: it takes a tenth of a second, and few need it.
-        from scipy.spatial.distance import cdist
+    def encoded_row(self, S: Points, row: F64) -> F64:
+        return self._profile(S.city_blocks(row[None, :]))[:, 0]
 
-        K = cdist(S.coordinates(), X, "cityblock")
-        K /= -self.scale
-        return np.exp(K, out=K)
+    def encoded_block(self, S: Points, X: F64) -> F64:
+        return self._profile(S.city_blocks(S.encoded_block(X)))
+
+    def _profile(self, u: F64) -> F64:
+        return np.exp(np.negative(u, out=u), out=u)
 
     def _distances(self, X: F64) -> F64:
         from scipy.spatial.distance import pdist

@@ -148,6 +148,10 @@ class Points:
             return row
         return row.astype(self.floats.dtype) if square > SINGLE_LOWEST else self._rounded(row[None, :], -2)[0]
 
+    def encoded_block(self, X: F64) -> F64:
+        """Return the rows of X, shape (n, d), as `encode` does."""
+        return self._encode_block(X, -2)
+
     def _encode_block(self, X: F64, square: int) -> F64:
         """Return the rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
         rows = np.ones((len(X), self.dim + 2))
@@ -239,6 +243,16 @@ class Points:
             u = self.floats.widened(self._rows.view @ queries.T)
         self._mend(u, queries, np.flatnonzero(queries[:, -1] < self._wide))
         return u
+
+    def city_blocks(self, rows: F64) -> F64:
+        """Return |s_i - x_j|_1 / unit, shape (n, m), for m encoded x.
+
+        Not from decoded points, which have lost the digits that the origin saves.
+        """
+        # Imported here: it takes a tenth of a second, and few need it.
+        from scipy.spatial.distance import cdist
+
+        return cdist(self._rows.view[:, :-2], rows[:, :-2], "cityblock")
 
     def _mend(self, u: F64, queries: F64, columns: NDArray[np.intp]) -> None:
         """Recompute, in the given columns of wide inputs, the exponents for points that are wide too."""

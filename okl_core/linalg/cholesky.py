@@ -104,7 +104,7 @@ class Factor:
         return self._solve_columns(b) if b.ndim == 2 else self._solve_vector(b)
 
     def _solve_vector(self, b: F64) -> F64:
-        z = np.array(b, dtype=self.floats.dtype)
+        z = self.floats.rounded(b)
         for panel, (start, rows) in enumerate(self._panels()):
             part = z[start : start + rows]
             if panel:
@@ -114,7 +114,7 @@ class Factor:
         return self.floats.widened(z)
 
     def _solve_columns(self, b: F64) -> F64:
-        z = np.array(b, dtype=self.floats.dtype, order="C")
+        z = self.floats.rounded(b)
         for panel, (start, rows) in enumerate(self._panels()):
             part = z[start : start + rows]
             if panel:
@@ -126,7 +126,7 @@ class Factor:
 
     def solve_transposed(self, b: F64) -> F64:
         """Return L^{-T} b, shape (n,)."""
-        z = np.array(b, dtype=self.floats.dtype)
+        z = self.floats.rounded(b)
         for panel, (start, rows) in reversed(list(enumerate(self._panels()))):
             part = z[start : start + rows]
             self.floats.tpsv(rows, self._tiles[panel], part, lower=0, trans=0, overwrite_x=1)

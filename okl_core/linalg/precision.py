@@ -59,6 +59,13 @@ class FloatType(NamedTuple):
         """Pickle by name, since the routines cannot be pickled; a copy is the same object."""
         return FloatType.of, (self.precision,)
 
+    def rounded(self, array: F64) -> F64:
+        """Return a C-ordered copy in this precision; what is too large for it becomes infinite, without a warning."""
+        if self is DOUBLE:
+            return np.array(array, dtype=np.float64, order="C")
+        with np.errstate(over="ignore"):
+            return np.array(array, dtype=self.dtype, order="C")
+
     def widened(self, array: F64) -> F64:
         """Return a result of this precision as float64, whatever its annotation says."""
         return array if self is DOUBLE else array.astype(np.float64)

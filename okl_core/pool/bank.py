@@ -120,8 +120,10 @@ class Bank(Unit[BankState, BankRound]):
         return state
 
     def predict(self, state: BankState, x: F64, members: Sequence[int]) -> list[float]:
-        known = state.embedding
-        phi = self._embedding.coordinates(known, self._embedding.kernel.row(known.points, x))
+        kernel, known = self._embedding.kernel, state.embedding
+        # Refuses an x whose row overflows.
+        kernel.at(x)
+        phi = self._embedding.coordinates(known, kernel.row(known.points, x))
         values = []
         for i in members:
             rule, posterior = self._members[i].rule, state.posteriors[i]

@@ -26,6 +26,8 @@ BLOCK = 64
 LONGEST = 1e13
 """Bound on |phi| / sqrt(alpha). A longer phi is known only up to rounding of its own length: when its direction recurs, all
 other weights would be off by eps |phi| / sqrt(alpha) or more, above 1e-3, permanently."""
+LONG = 256.0
+"""Value of |phi| / sqrt(alpha) up to which no `longest` is kept: it would add less than 1e-10 to the replay tolerance."""
 
 
 @final
@@ -84,7 +86,7 @@ class FeatureSpace(NamedTuple):
     def absorb(self, state: FeatureState, t: int, x: F64, played: FeatureRound) -> None:
         """O(p^2), or O(p^3) in a round that discounts."""
         moments, projection, decision, drawn = played
-        state.drawn = self.map.seen(drawn, x)
+        state.drawn = self.map.seen(drawn, x, moments.kappa, LONG * LONG * self.alpha)
         state.posterior.absorb(projection, decision)
         state.log_det += math.log1p(decision.w * moments.q)
         self.discount(state, t)
@@ -114,7 +116,8 @@ class FeatureSpace(NamedTuple):
         return self.map.draw_work(state.drawn) + (embedding_work(len(state.posterior)) if is_due else 0.0)
 
     def conditioning(self, state: FeatureState) -> float:
-        return state.posterior.conditioning(self.alpha) + self.map.largest(state.drawn)
+        longest = self.map.longest(state.drawn)
+        return state.posterior.conditioning(self.alpha, longest) + self.map.largest(state.drawn)
 
     def describe(self, state: FeatureState) -> dict[str, float]:
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}
@@ -164,6 +167,7 @@ class FeatureBlock:
 
     def settle(self) -> None:
         self._rounds.settle()
-        self._state.drawn = self._space.map.seen(self._drawn, self._X)
+        long = LONG * LONG * self._space.alpha
+        self._state.drawn = self._space.map.seen(self._drawn, self._X, max(self._squares), long)
         self._state.log_det += self._log_det
         self._space.discount(self._state, self._t + len(self._squares) - 1)

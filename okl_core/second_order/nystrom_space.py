@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Protocol, final
 
+import numpy as np
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
@@ -147,13 +148,16 @@ class NystromSpace(NamedTuple):
 
     def moments(self, state: NystromState, t: int, x: F64, needs_variance: bool) -> Moments:
         """O(|I|^2 + d |I|)."""
-        phi = self.embedding.coordinates(state.embedding, self.embedding.kernel.row(state.embedding.points, x))
+        embedding, known = self.embedding, state.embedding
+        # First, since it refuses an x whose row overflows.
+        kappa = embedding.kernel.at(x)
+        phi = embedding.coordinates(known, embedding.kernel.row(known.points, x))
         if needs_variance:
             m, q, _, _ = state.posterior.project(phi)
         else:
             m, q = state.posterior.mean(phi), 0.0
         require_finite(t, m, q)
-        return Moments(m, q, self.embedding.kernel.at(x))
+        return Moments(m, q, kappa)
 
     def play(self, state: NystromState, t: int, x: F64, y: float, rule: Rule[T], rng: RoundRng) -> NystromRound:
         embedding, known = self.embedding, state.embedding
@@ -201,8 +205,11 @@ class NystromSpace(NamedTuple):
 
     def condition(self, known: EmbeddingState, posterior: Posterior) -> float:
         """Return the condition of A plus the conditioning of the learned function in the embedding: O(|I|^2)."""
-        a = known.L.solve_transposed(posterior.u) * known.independent.view
-        mass = self.embedding.kernel.mass(known.points, a)
+        # Weights of huge truths overflow in single precision.
+        with np.errstate(over="ignore", invalid="ignore"):
+            a = known.L.solve_transposed(posterior.u) * known.independent.view
+            mass = self.embedding.kernel.mass(known.points, a)
+        mass = math.inf if math.isnan(mass) else mass
         of_A, of_f = posterior.largest / posterior.alpha, magnified(self.embedding.condition(known), mass)
         return (of_A + of_f) * self.embedding.floats.rounding
 

@@ -32,6 +32,10 @@ from okl_core.linalg import square_root
 from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64, StatePart
 
+CANCELLED = 0.03125
+"""Share of |phi|^2 / (alpha cond(S)) that counts as conditioning. Between BLAS kernels, forecasts of inputs with offsets of
+1e4 to 1e9 differ by up to a quarter of eps times that number; the replay tolerance allows twice eps times it."""
+
 
 class RootProjection(NamedTuple):
     """m, q and f of an input; symbols as in the module's table."""
@@ -100,9 +104,14 @@ class RootPosterior(StatePart):
         dtrsm(1.0, L, self.S.T, lower=1, overwrite_b=1)
         self.u -= ((1.0 - factor) * alpha) * (self.S @ (self.u @ self.S))
 
-    def conditioning(self, alpha: float) -> float:
-        """Return the condition of S, the root of that of A, plus the norm of the weights: O(p^3)."""
-        return self.condition() + float(np.linalg.norm(self.u)) / math.sqrt(alpha)
+    def conditioning(self, alpha: float, longest: float = 0.0) -> float:
+        """Return the condition of S, the root of that of A, plus what the weights and the `longest` phi add: O(p^3).
+
+        f = S^T phi is rounded by eps |S| |phi|, even where the entries of a long phi cancel. The next forecast multiplies
+        that by |f|, which for a phi already learned is about |phi| times the smallest singular value of S.
+        """
+        condition, length = self.condition(), longest / math.sqrt(alpha)
+        return condition + float(np.linalg.norm(self.u)) / math.sqrt(alpha) + CANCELLED * length * length / condition
 
     def condition(self) -> float:
         """Return the ratio of the largest singular value of S to the smallest: O(p^3)."""

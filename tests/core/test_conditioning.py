@@ -343,3 +343,33 @@ def test_the_conditioning_of_a_burst_is_handed_on_and_halves_with_each_turn(
     calm = create(learner.spec, 3)
     calm.run(*with_burst(0, range(0), 1.0, len(y)))
     assert learner.conditioning < 2.0 * calm.conditioning
+
+
+@pytest.mark.parametrize("config", [{}, {"regularization": 100.0}, {"comparator_norm": 20.0}, {"half_life": 8}])
+@pytest.mark.parametrize("offset", [1e5, 1e7, 1e8])
+def test_digits_that_cancel_in_inputs_with_a_large_offset_are_allowed_for(
+    offset: float, config: dict[str, float]
+) -> None:
+    """With labels that are all the same, the weights of the rounds, and so the condition of A, say little of it."""
+    for seed in range(3):
+        X = np.random.default_rng(seed).normal(size=(60, 5)) + offset
+        one_by_one, as_a_block = (create({"kind": "aioli", "config": config}, 5) for _ in range(2))
+        values = np.array([one_by_one.update(x, 1.0).forecast.value for x in X])
+        off = np.abs(as_a_block.run(X, np.ones(60)).values - values) / np.maximum(1.0, np.abs(values))
+        assert off.max() <= replay_tolerance(one_by_one.conditioning)
+        assert as_a_block.conditioning == pytest.approx(one_by_one.conditioning)
+        again = restore(one_by_one.spec, one_by_one.state(), 5)
+        assert again.conditioning == one_by_one.conditioning
+        for x in X[:8]:
+            again.update(x - offset, 1.0)
+        farthest = np.sqrt(1.0 + np.square(X).sum(axis=1)).max()
+        assert again.state()["space.drawn.farthest"] == pytest.approx(farthest)
+
+
+@pytest.mark.parametrize("kind", ["aioli", "ons"])
+def test_inputs_of_ordinary_length_add_nothing_to_the_state_or_the_tolerance(kind: str) -> None:
+    subject = make_subject(kind, {"loss": "squared", "step": 0.5} if kind == "ons" else {}, rounds=2000)
+    learner = subject.create()
+    learner.run(10.0 * subject.X, subject.y)
+    assert not any("drawn" in name for name in learner.state())
+    assert replay_tolerance(learner.conditioning) == REPLAY_TOLERANCE

@@ -71,6 +71,17 @@ def test_overflow_is_refused() -> None:
         features(np.full((2, 2), 1e200), np.full((1, 2), 1e150))
 
 
+def test_a_block_is_refused_only_if_one_of_its_rows_is() -> None:
+    H = 5e153 * np.random.default_rng(0).uniform(0.5, 1.0, (64, 1))
+    block = features(np.ones((3, 1)), H)
+    assert np.isfinite(block).all()
+    assert np.array_equal(block, np.vstack([features(np.ones((3, 1)), h[None, :]) for h in H]))
+    H[5] *= 10.0
+    for refused in (H, H[5:6]):
+        with pytest.raises(DivergedError):
+            features(np.ones((3, 1)), refused)
+
+
 def test_the_median_must_be_resolved() -> None:
     with pytest.raises(ConfigError):
         draw(Gaussian(sigma="median"), 2, 4, rng_of(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -116,6 +117,32 @@ def test_a_learner_refuses_what_overflows_without_a_warning(kind: str, size: flo
                 assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
 
 
+@pytest.mark.parametrize("bank", [False, True])
+@pytest.mark.parametrize("kind", ["pros-n-kons", "nystrom-ridge", "nystrom-aioli"])
+def test_a_forecast_for_an_input_that_overflows_is_refused_beside_points_without_a_coordinate(
+    kind: str, bank: bool
+) -> None:
+    """The kernel's value is infinite, and the weight of such a point is 0."""
+    config: dict[str, Any] = {"kernel": {"kind": "polynomial", "degree": 3}}
+    if kind == "pros-n-kons":
+        config["step"] = "adaptive"
+    spec: dict[str, Any] = {"kind": kind, "config": config}
+    if bank:
+        spec = {
+            "kind": "pool",
+            "config": {"experts": [spec, {"kind": kind, "config": config | {"regularization": 3.0}}]},
+        }
+    learner = create(spec, 1)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        learner.update(rng.normal(size=1), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for x in (1e103, -1e120):
+            with pytest.raises(DivergedError, match="scale the inputs down"):
+                learner.predict(np.array([x]))
+
+
 def test_a_copy_does_not_keep_what_its_original_has_computed() -> None:
     X = np.random.default_rng(0).normal(size=(4, 2))
     kernel, other = Gaussian(metric=[[1.0, 0.5], [0.5, 1.0]]), [[4.0, 0.0], [0.0, 0.1]]
@@ -133,6 +160,25 @@ def test_a_common_offset_costs_no_accuracy(kernel: Any) -> None:
     X = np.round(rng.uniform(size=(40, 4)) * 2**20) / 2**20
     expected = kernel.gram(X)
     np.testing.assert_allclose(kernel.gram(X + 1e9), expected, atol=1e-7 if isinstance(kernel, Matern) else 1e-12)
+
+
+@pytest.mark.parametrize(("sigma", "offset"), [(1e-3, 1.6e9), (1e-150, 0.0), (1e-150, 3.3)])
+@pytest.mark.parametrize("kernel", [Gaussian, Laplacian])
+def test_rows_and_blocks_round_their_inputs_alike(
+    kernel: type[Gaussian | Laplacian], sigma: float, offset: float
+) -> None:
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.normal(size=(40, 2)) * 1e-3 + offset, 2, axis=0)
+    K, points = kernel(sigma=sigma), kernel(sigma=sigma).points(2)
+    points.extend(X)
+    rows = np.array([K.row(points, x) for x in X])
+    assert K.block(points, X) == pytest.approx(rows.T, abs=1e-11)
+    # A duplicate is at no distance, however short the unit of length is.
+    assert (np.diagonal(rows, 1)[::2] >= 1.0 - 1e-11).all()
+    one_by_one, as_a_block = (create({"kind": "kernel-ogd", "config": {"kernel": K.model_dump()}}, 2) for _ in range(2))
+    y = rng.choice([-1.0, 1.0], 80)
+    values = [one_by_one.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
+    assert as_a_block.run(X, y).values == pytest.approx(np.array(values), abs=1e-9)
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e10, 1e20, 1e100, 1e150])

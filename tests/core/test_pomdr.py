@@ -398,3 +398,15 @@ def test_the_defaults_follow_the_horizon() -> None:
 )
 def test_the_learner_contract(name: str) -> None:
     check_learner("pomdr", SETTINGS[name][4], rounds=80)
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-161, 3e-162])
+def test_inputs_whose_squares_almost_vanish_leave_the_norm_a_number_within_its_bound(size: float) -> None:
+    """The step size is large where all k(x, x) are small: its square overflowed, and 0 times that is no number."""
+    learner = create({"kind": "pomdr", "config": {"kernel": {"kind": "linear"}, "norm_bound": 0.5}}, 1)
+    for x in (size, size, size, 0.0, size):
+        learner.update(np.array([x]), -1.0)
+    assert 0.0 < learner.describe()["norm"] <= 0.5
+    for _ in range(20):
+        learner.update(np.ones(1), -1.0)
+    assert learner.describe()["norm"] <= 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -308,3 +309,27 @@ def test_an_inverse_beyond_single_precision_is_an_overflow() -> None:
     learner.update([1e-20], 1.0)
     with pytest.raises(DivergedError, match="overflows"):
         learner.update([1e-20], 1.0)
+
+
+@pytest.mark.parametrize("rounds", [5, 400])
+def test_truths_whose_weights_overflow_make_the_conditioning_infinite_without_a_warning(rounds: int) -> None:
+    """In one panel of L, and in several, where an infinite weight meets others."""
+    kernel = {"kind": "gaussian", "sigma": 0.1}
+    learner = create({"kind": "nystrom-ridge", "config": {"kernel": kernel, "precision": "single"}}, 3)
+    inputs = np.random.default_rng(0).normal(size=(rounds, 3))
+    for x in inputs:
+        learner.update(x, 1e60)
+    assert learner.describe()["dictionary"] > PANEL or rounds == 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert learner.conditioning == np.inf
+
+
+def test_a_right_hand_side_beyond_single_precision_is_infinite_without_a_warning() -> None:
+    factor = Factor(SINGLE)
+    factor.append(np.empty(0), 2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for solved in (factor.solve(np.array([1e60])), factor.solve_transposed(np.array([1e60]))):
+            assert solved == np.inf
+        assert factor.solve(np.array([[1e60]])) == np.inf

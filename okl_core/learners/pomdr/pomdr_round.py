@@ -134,7 +134,8 @@ def mirror_step(
     unprojected_delta = max(kappa - 2.0 * y * g, 0.0)
     # |f' + weight u|^2, where <f', u> = f'(x_t): u is k(x_t, .), or its projection onto span S, in which f' lies.
     weight = y * rate
-    norm2 = max(state.norm2 + weight * weight * square + 2.0 * weight * prime, 0.0)
+    # Not weight^2 first: where every kappa so far is tiny it is infinite, and an input of 0 would make a NaN of it.
+    norm2 = max(state.norm2 + weight * (weight * square + 2.0 * prime), 0.0)
     shrink = 1.0
     if norm2 > U * U:
         shrink, norm2 = U / math.sqrt(norm2), U * U
