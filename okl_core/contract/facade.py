@@ -112,7 +112,7 @@ class OnlineLearner:
         with one_thread_if(self._is_divided):
             forecast = self._learner.predict(self._config, self._state, x)
         if not math.isfinite(forecast.value):
-            raise self._diverged(forecast)
+            raise self._diverged(forecast.value, self._state.t + 1)
         return forecast
 
     def play(
@@ -167,7 +167,7 @@ class OnlineLearner:
         if choices is not None:
             rng.verify()
         if not math.isfinite(played.forecast.value):
-            raise self._diverged(played.forecast)
+            raise self._diverged(played.forecast.value, played.t)
         return played
 
     def _learn(self, played: Round) -> None:
@@ -208,7 +208,8 @@ class OnlineLearner:
         Forecasts agree to 1e-9 where the learner is well conditioned, and in general to about
         `replay_tolerance(learner.conditioning)`, as long as this is below its upper limit: with a linear kernel and columns
         up to 1e5, say, only to 1e-4. In single precision they agree to about 1e-3. Every row is checked first, so an invalid
-        one changes nothing. `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before
+        one changes nothing. If a round fails with NumericalError, those before it are learned; if only its forecast is not
+        finite, all are. `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before
         it. `weight`, shape (n,), gives the weights of the rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
@@ -232,6 +233,9 @@ class OnlineLearner:
             if after is not None:
                 self._lags = kept_lags(after[self._state.t - before])
         self._rng.verify()
+        if not np.isfinite(info.values).all():
+            row = int(np.argmin(np.isfinite(info.values)))
+            raise self._diverged(info.values.item(row), before + row + 1, row)
         return info
 
     def check_rows(self, X: ArrayLike, y: ArrayLike, lags: ArrayLike | None = None) -> tuple[F64, F64]:
@@ -324,8 +328,8 @@ class OnlineLearner:
     def _overflow(self) -> DivergedError:
         return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
 
-    def _diverged(self, forecast: Forecast) -> DivergedError:
-        return DivergedError(f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization")
+    def _diverged(self, value: float, t: int, row: int | None = None) -> DivergedError:
+        return DivergedError(f"the forecast of round {t} is {value}; raise the regularization", index=row)
 
 
 def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
