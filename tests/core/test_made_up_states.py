@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import OnlineLearner, create, restore
+from okl_core import OnlineLearner, ReservoirLearner, create, restore
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.types import Stored
 
@@ -152,6 +152,14 @@ def test_related_arrays_of_different_lengths_are_refused(
     learner = taught(kind, config)
     array = learner.state()[name]
     refused(learner, name, array[:-1] if change == "shorter" else np.concatenate((array, array[-1:])))
+
+
+@pytest.mark.parametrize("round", [np.inf, np.nan, 2j])
+def test_a_reservoir_of_no_round_is_refused(round: Any) -> None:
+    learner = ReservoirLearner.create({"kind": "mean"}, 1)
+    learner.update([0.0], 1.0)
+    with pytest.raises(StateFormatError, match="no reservoir"):
+        ReservoirLearner.restore(learner.spec, learner.state() | {"reservoir/round": np.array(round)})
 
 
 def test_a_dimension_that_is_not_that_of_the_metric_is_refused() -> None:
