@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, final
+from typing import Annotated, Any, Literal, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,7 @@ class Round:
     """
 
     t: int
+
     x: F64
     y: float
     forecast: Forecast
@@ -230,11 +231,8 @@ class LearnerConfig(Parameters):
 class StatePart:
     """A group of a state's fields: numbers, float64 arrays, other parts, and objects with `pack`, `unpack` and `nbytes`.
 
-    `copy.deepcopy` must give a part that shares no data that either part writes to. A part with `is_fixed` never changes
-    the number of values it holds, whatever it learns.
+    `copy.deepcopy` must give a part that shares no data that either part writes to.
     """
-
-    is_fixed: ClassVar[bool] = False
 
     @property
     def nbytes(self) -> int:
@@ -248,3 +246,6 @@ class LearnerState(StatePart):
     """Base of every learner's state. `t` counts rounds."""
 
     t: int
+
+    def require_config(self, config: Any) -> None:
+        """Raise StateFormatError if its parts are not of the sizes that this config of its learner gives them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import warnings
@@ -15,12 +16,12 @@ from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import DIM, LAGS, pack, require_like
+from okl_core.contract.state import DIM, LAGS, pack, require_like, require_rounds, stored_dim
 from okl_core.contract.threads import OneBlasThread, needs_one_thread, one_thread_if
 from okl_core.errors import (
     DivergedError,
-    InputError,
     LabelError,
+    NumericalError,
     ReplayDivergence,
     ShapeError,
     StateError,
@@ -30,9 +31,6 @@ from okl_core.errors import (
     unresolved,
 )
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
-
-LARGEST_DIM = 2**31 - 1
-"""The most inputs that a state may have: BLAS counts them in 32 bits."""
 
 REPLAY_TOLERANCE = 1e-9
 """Largest difference between a replayed and a recorded forecast, relative to max(1, |value|)."""
@@ -112,7 +110,7 @@ class OnlineLearner:
         with one_thread_if(self._is_divided):
             forecast = self._learner.predict(self._config, self._state, x)
         if not math.isfinite(forecast.value):
-            raise self._diverged(forecast)
+            raise self._diverged(forecast.value, self._state.t + 1)
         return forecast
 
     def play(
@@ -167,7 +165,7 @@ class OnlineLearner:
         if choices is not None:
             rng.verify()
         if not math.isfinite(played.forecast.value):
-            raise self._diverged(played.forecast)
+            raise self._diverged(played.forecast.value, played.t)
         return played
 
     def _learn(self, played: Round) -> None:
@@ -208,7 +206,8 @@ class OnlineLearner:
         Forecasts agree to 1e-9 where the learner is well conditioned, and in general to about
         `replay_tolerance(learner.conditioning)`, as long as this is below its upper limit: with a linear kernel and columns
         up to 1e5, say, only to 1e-4. In single precision they agree to about 1e-3. Every row is checked first, so an invalid
-        one changes nothing. `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before
+        one changes nothing. If a round fails with NumericalError, those before it are learned; if only its forecast is not
+        finite, all are. `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before
         it. `weight`, shape (n,), gives the weights of the rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
@@ -232,6 +231,9 @@ class OnlineLearner:
             if after is not None:
                 self._lags = kept_lags(after[self._state.t - before])
         self._rng.verify()
+        if not np.isfinite(info.values).all():
+            row = int(np.argmin(np.isfinite(info.values)))
+            raise self._diverged(info.values.item(row), before + row + 1, row)
         return info
 
     def check_rows(self, X: ArrayLike, y: ArrayLike, lags: ArrayLike | None = None) -> tuple[F64, F64]:
@@ -324,8 +326,8 @@ class OnlineLearner:
     def _overflow(self) -> DivergedError:
         return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
 
-    def _diverged(self, forecast: Forecast) -> DivergedError:
-        return DivergedError(f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization")
+    def _diverged(self, value: float, t: int, row: int | None = None) -> DivergedError:
+        return DivergedError(f"the forecast of round {t} is {value}; raise the regularization", index=row)
 
 
 def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
@@ -365,31 +367,29 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) ->
     A state of another dimension than `dim` is refused, if that is given. Raises StateFormatError, ShapeError.
     """
     parsed, learner, config = parse_spec(spec)
+    if waiting := config.waiting():
+        raise unresolved(waiting)
     remaining = dict(arrays)
-    is_given, dim = dim is not None, _stored_dim(remaining.pop(DIM, None), dim)
+    is_given, dim = dim is not None, stored_dim(remaining.pop(DIM, None), dim)
     lags = remaining.pop(LAGS, None) if parsed.lags else None
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
     try:
-        state = learner.unpack(config, remaining)
-        if state.t < 0:
-            raise StateFormatError(f"the state has learned {state.t} rounds")
-        restored = OnlineLearner(parsed, state, dim, lags)
-        require_like(state, remaining, learner.init(config, dim + parsed.lags))
-    except InputError as error:
-        raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error
-    except (MemoryError, ValueError) as error:
-        # NumPy refuses an array larger than the address space with a ValueError.
-        if is_given:
+        new = learner.init(config, dim + parsed.lags)
+        require_like(remaining, new)
+        # A learner's own numbers cause no warning here.
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            state = learner.unpack(config, remaining)
+            require_rounds(state, new)
+            restored = OnlineLearner(parsed, state, dim, lags)
+        # A forecast shows what no array shows alone, such as another length than that of its neighbour.
+        with np.errstate(all="ignore"), contextlib.suppress(NumericalError, OverflowError):
+            restored.predict(np.zeros(dim))
+        return restored
+    except StateError:
+        raise
+    # Arrays that another made reach the learner, which may raise anything; their dimension may be beyond all memory.
+    except Exception as error:
+        if is_given and isinstance(error, MemoryError):
             raise
-        raise StateFormatError(f"a new state of its dimension, {dim}, does not fit into memory: {error}") from error
-    return restored
-
-
-def _stored_dim(stored: Stored | None, expected: int | None) -> int:
-    size = stored.item() if stored is not None and stored.shape == () and stored.dtype == np.float64 else math.nan
-    if not (1.0 <= size <= LARGEST_DIM and size.is_integer()):
-        raise StateFormatError(f"the state needs its dimension, a whole number from 1 to {LARGEST_DIM}, in {DIM!r}")
-    if expected is not None and checked_dim(expected) != size:
-        raise StateFormatError(f"the state is of dimension {size:.0f}, not {expected}")
-    return int(size)
+        raise StateFormatError(f"the state, with its dimension, {dim}, does not fit the spec: {error}") from error

@@ -88,7 +88,7 @@ class ReservoirLearner:
         learner = restore(spec, current, dim)
         try:
             round = int(kept.pop("round").item())
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise StateFormatError(f"the state has no reservoir: {error}") from error
         # Parse the kept state now, so that damage is found before the learner is frozen.
         is_fitting = restore(spec, kept, learner.dim).t == round - 1 if kept else round == 0

@@ -131,7 +131,9 @@ class Learner(ABC, Generic[C, S, R]):
 
     def unpack(self, config: C, arrays: Mapping[str, Stored]) -> S:
         """The state from the arrays of `okl_core.contract.state.pack`. Raises StateFormatError."""
-        return unpack(cast(type[S], self.state_type), arrays)
+        state = unpack(cast(type[S], self.state_type), arrays)
+        state.require_config(config)
+        return state
 
     @abstractmethod
     def predict(self, config: C, state: S, x: F64) -> Forecast:

@@ -16,15 +16,16 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from types import NoneType
 from typing import IO, Any, Final, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from okl_core.contract.checked import checked_dim
 from okl_core.errors import StateFormatError
-from okl_core.types import StatePart, Stored
+from okl_core.types import F64, LearnerState, StatePart, Stored
 
 FORMAT_VERSION = 1
 META, NUMBERS = "__meta__", "__numbers__"
@@ -33,6 +34,9 @@ MOST_ARRAYS = 1 << 16
 """A few bytes name an empty array, which takes a hundred in memory."""
 
 MOST_COUNT = 2**53
+
+LARGEST_DIM = 2**31 - 1
+"""The most inputs that a state may have: BLAS counts them in 32 bits."""
 
 DIM, LAGS = "dim", "lags"
 """Arrays that `OnlineLearner.state` adds to those of the learner: the number of inputs, and the lags if there are any."""
@@ -112,7 +116,10 @@ def unpack(
                 values[name] = kind(arrays[name].item())
             else:
                 values[name] = np.array(arrays[name], dtype=np.float64, order="C")
-        except (KeyError, ValueError, IndexError, AttributeError, TypeError, OverflowError) as error:
+        except (StateFormatError, MemoryError):
+            raise
+        # Arrays that another made reach the parts, which may raise anything.
+        except Exception as error:
             raise StateFormatError(
                 f"the array {within + name!r} is not what {state_type.__name__} needs: {error}"
             ) from error
@@ -123,28 +130,78 @@ def unpack(
     return state_type(**values)
 
 
-def require_like(state: StatePart, arrays: Mapping[str, Stored], new: StatePart) -> None:
-    """Raise StateFormatError if the state differs from a new one in precision or in the size of a fixed part.
+def stored_dim(stored: Stored | None, expected: int | None) -> int:
+    """The number of inputs that is stored. Raises StateFormatError for any other number, or another than expected."""
+    size = stored.item() if stored is not None and stored.shape == () and stored.dtype == np.float64 else math.nan
+    if not (1.0 <= size <= LARGEST_DIM and size.is_integer()):
+        raise StateFormatError(f"the state needs its dimension, a whole number from 1 to {LARGEST_DIM}, in {DIM!r}")
+    if expected is not None and checked_dim(expected) != size:
+        raise StateFormatError(f"the state is of dimension {size:.0f}, not {expected}")
+    return int(size)
 
-    `arrays` are those that the state was unpacked from.
+
+def require_like(arrays: Mapping[str, Stored], new: LearnerState) -> None:
+    """Raise StateFormatError for arrays that no state can have that was once the new one.
+
+    They are real numbers, and finite where those of the new state are; they have its precision, and its sizes along every
+    axis that may not grow.
     """
-    for name, array in pack(new).items():
-        if name in arrays and (arrays[name].dtype == np.float32) != (array.dtype == np.float32):
-            precision = "single" if arrays[name].dtype == np.float32 else "double"
+    first = pack(new)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise StateFormatError(f"the array {name!r} is of {array.dtype}, not of real numbers")
+        own = first.get(name)
+        if not np.isfinite(array).all() and (own is None or np.isfinite(own).all()):
+            raise StateFormatError(f"the array {name!r} has numbers that are not finite")
+        if own is not None and (array.dtype == np.float32) != (own.dtype == np.float32):
+            precision = "single" if array.dtype == np.float32 else "double"
             raise StateFormatError(f"the array {name!r} is in {precision} precision, the spec asks for the other")
-    _require_sizes(state, new)
+    _require_sizes(arrays, new)
 
 
-def _require_sizes(state: StatePart, new: StatePart, within: str = "") -> None:
+def _require_sizes(arrays: Mapping[str, Stored], new: StatePart, within: str = "") -> None:
     for field in dataclasses.fields(new):
-        own: object = getattr(state, field.name)
-        first: object = getattr(new, field.name)
-        if isinstance(own, StatePart) and isinstance(first, StatePart):
-            _require_sizes(own, first, f"{within}{field.name}.")
-        elif (
-            new.is_fixed and isinstance(own, np.ndarray) and isinstance(first, np.ndarray) and own.shape != first.shape
-        ):
-            raise StateFormatError(f"the array {within + field.name!r} has shape {own.shape}, a new one {first.shape}")
+        name, first = within + field.name, getattr(new, field.name)
+        if isinstance(first, StatePart):
+            _require_sizes(arrays, first, f"{name}.")
+        elif name in arrays and not isinstance(first, int | float):
+            # A part that packs to one array has rows, which may be any number; so may what is empty at first.
+            sizes = first.shape if isinstance(first, np.ndarray) else (0, *first.pack().shape[1:])
+            shape = arrays[name].shape
+            if len(shape) != len(sizes) or any(a not in (0, b) for a, b in zip(sizes, shape, strict=True)):
+                raise StateFormatError(f"the array {name!r} has shape {shape}, a new one {sizes}")
+
+
+def require_rounds(state: LearnerState, new: LearnerState) -> None:
+    """Raise StateFormatError if the state has learned less than no round, or differs from a new one without a round."""
+    if state.t < 0:
+        raise StateFormatError(f"the state has learned {state.t} rounds")
+    if state.t == 0:
+        arrays = pack(state)
+        # A metric is factored anew, which rounds differently on other processors.
+        for name, array in pack(new).items():
+            if not (arrays[name].shape == array.shape and np.allclose(arrays[name], array, 1e-6, 1e-6, equal_nan=True)):
+                raise StateFormatError(f"the array {name!r} has learned something, and the state no round")
+
+
+def require_lengths(**parts: Sized) -> None:
+    """Raise StateFormatError unless these parts of a state have the same length."""
+    lengths = {name: len(part) for name, part in parts.items()}
+    if len(set(lengths.values())) > 1:
+        raise StateFormatError("lengths that differ: " + ", ".join(f"{n} of {name}" for name, n in lengths.items()))
+
+
+def require_positive(**numbers: float) -> None:
+    """Raise StateFormatError unless these numbers of a state are above 0."""
+    for name, number in numbers.items():
+        if not number > 0.0:
+            raise StateFormatError(f"{name!r} is {number}; it must be above 0")
+
+
+def require_indices(name: str, indices: F64, most: int, least: int = 0) -> None:
+    """Raise StateFormatError unless these are whole numbers from `least` to `most`."""
+    if not ((indices == np.floor(indices)) & (least <= indices) & (indices <= most)).all():
+        raise StateFormatError(f"{name!r} has numbers other than those from {least} to {most}")
 
 
 @functools.cache

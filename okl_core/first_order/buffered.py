@@ -19,12 +19,10 @@ from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
-from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock
+from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock, KernelSumState
 from okl_core.first_order.steps import FirstOrderConfig, GradientStep, gradient_step
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.kernels.points import Points
-from okl_core.linalg.growing import GrowingArray
-from okl_core.types import F64, MAX_GRAM_POINTS, LearnerState
+from okl_core.types import F64, MAX_GRAM_POINTS
 
 
 class BufferedConfig(FirstOrderConfig):
@@ -40,11 +38,8 @@ class BufferedConfig(FirstOrderConfig):
 
 
 @dataclass(slots=True)
-class BufferedState(LearnerState):
+class BufferedState(KernelSumState):
     """The function f = sum_i coefficients_i k(points_i, .) of the first phase, which the second phase leaves unchanged."""
-
-    points: Points
-    coefficients: GrowingArray
 
 
 class EncodedInput(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TypeVar, final
 import numpy as np
 
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import require_lengths
 from okl_core.first_order.steps import kernel_sum
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
@@ -24,6 +25,17 @@ FEW = 8
 """Rounds below which a block takes longer than playing its rounds one by one."""
 
 S = TypeVar("S", bound=LearnerState)
+
+
+@dataclasses.dataclass(slots=True)
+class KernelSumState(LearnerState):
+    """The state of a learner of the function f = sum_i coefficients_i k(points_i, .)."""
+
+    points: Points
+    coefficients: GrowingArray
+
+    def __post_init__(self) -> None:
+        require_lengths(points=self.points, coefficients=self.coefficients)
 
 
 def run_in_blocks(

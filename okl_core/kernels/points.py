@@ -277,9 +277,11 @@ class Points:
     @classmethod
     def unpack(cls, arrays: dict[str, Stored]) -> Points:
         rows, origin = arrays["rows"], arrays["origin"]
-        if rows.ndim != 2 or rows.shape[1] != len(origin) + 2:
+        if origin.ndim != 1 or rows.ndim != 2 or rows.shape[1] != len(origin) + 2:
             raise StateFormatError(f"points of shape {rows.shape} with an origin of shape {origin.shape}")
         centred, unit = bool(arrays["centred"]), float(arrays["unit"])
+        if not unit > 0.0:
+            raise StateFormatError(f"points with a unit of length of {unit}")
         root = np.array(arrays["root"], dtype=np.float64, order="C") if arrays["centred"] == IN_METRIC else None
         if root is not None and root.shape != (len(origin), len(origin)):
             raise StateFormatError(f"points in {len(origin)} dimensions with a metric of shape {root.shape}")

@@ -23,13 +23,12 @@ from pydantic import Field, model_validator
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
-from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock, run_in_blocks
+from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock, KernelSumState, run_in_blocks
 from okl_core.first_order.steps import FirstOrderConfig, GradientStep, forecast_of, gradient_step, kernel_sum
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
 
 
 class BogdConfig(FirstOrderConfig):
@@ -50,11 +49,9 @@ class BogdConfig(FirstOrderConfig):
 
 
 @dataclass(slots=True)
-class BogdState(LearnerState):
+class BogdState(KernelSumState):
     """The function f = sum_i coefficients_i k(points_i, .)."""
 
-    points: Points
-    coefficients: GrowingArray
     removed: int
 
 

@@ -12,6 +12,7 @@ from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAcce
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import DRAW_WORK, rows_at_once
+from okl_core.errors import StateFormatError
 from okl_core.first_order.in_blocks import run_in_blocks
 from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, forecast_of, gradient_step
 from okl_core.kernels.fourier import SpectralKernel, drawn, farther, features, largest_angle
@@ -42,6 +43,10 @@ class FogdState(LearnerState):
     """Shape (2 D,)."""
     farthest: float
     """The largest |x - origin| so far."""
+
+    def __post_init__(self) -> None:
+        if len(self.w) != 2 * len(self.frequencies):
+            raise StateFormatError(f"{len(self.w)} weights of {len(self.frequencies)} frequencies")
 
 
 @dataclass(slots=True)

@@ -74,6 +74,7 @@ class Packing(LearnerState):
             self.counts.view.shape == self.sums.view.shape == (n,)
             and self.radius.eigenvalues.shape == (d,)
             and self.centres.dim == d
+            and (self.counts.view >= 0.0).all()
             and (self.fits is None or (len(self.fits), self.fits.dim) == (n, d))
             # The first round opens a ball.
             and min(1, self.t) <= n <= self.t

@@ -11,7 +11,7 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work, rows_at_once
-from okl_core.errors import DivergedError
+from okl_core.errors import DivergedError, StateFormatError
 from okl_core.kernels.feature_maps import DrawnFeatures, FeatureMap
 from okl_core.linalg.guards import require_finite
 from okl_core.second_order.forgetting import HalfLife
@@ -35,6 +35,11 @@ LONG = 256.0
 class FeatureState(SpaceState):
     posterior: RootPosterior
     drawn: DrawnFeatures | None
+
+    def __post_init__(self) -> None:
+        # Empty before the first round.
+        if self.drawn is not None and 2 * len(self.drawn.frequencies) not in (0, len(self.posterior)):
+            raise StateFormatError(f"{len(self.posterior)} weights of {len(self.drawn.frequencies)} frequencies")
 
 
 class FeatureRound(NamedTuple):

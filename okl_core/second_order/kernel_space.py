@@ -36,7 +36,9 @@ from pydantic import Field, model_validator
 from scipy.linalg import solve_triangular
 
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import require_lengths
 from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.errors import StateFormatError
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
@@ -89,6 +91,12 @@ class KernelState(SpaceState):
     trace: float
     stored: StoredRounds | None
     sketch: SketchState | None
+
+    def __post_init__(self) -> None:
+        require_lengths(J=self.J, factor=self.factor, r=self.r)
+        require_lengths(N=self.N, c=self.c)
+        if self.trace < 0.0:
+            raise StateFormatError(f"'trace' is {self.trace}; it must not be negative")
 
 
 class KernelRound(NamedTuple):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 from scipy.linalg.blas import ddot, dgemm, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
@@ -49,8 +49,6 @@ class RootProjection(NamedTuple):
 @dataclass(slots=True)
 class RootPosterior(StatePart):
     """S and u, for p features."""
-
-    is_fixed: ClassVar[bool] = True
 
     S: F64
     u: F64

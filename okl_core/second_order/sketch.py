@@ -21,6 +21,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import require_lengths
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
@@ -43,6 +44,9 @@ class SketchState(StatePart):
     kept: WeightedFactor
     rounds: GrowingArray
     sum_tau: float
+
+    def __post_init__(self) -> None:
+        require_lengths(points=self.points, kept=self.kept, rounds=self.rounds)
 
 
 class Sampled(NamedTuple):

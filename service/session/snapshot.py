@@ -10,7 +10,7 @@ import numpy as np
 from okl.errors import StateCorrupt
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, restore
 from okl_core.contract.state import from_bytes, part_of, prefixed, to_bytes
-from okl_core.errors import StateError, StateFormatError
+from okl_core.errors import OklError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.records.kept import arrays_of, fields_of, json_of, json_of_fields, preparation_of
 from okl_core.records.warmup import Warmup
@@ -93,7 +93,7 @@ def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float
         if session.pairing is not None and PAIRING in meta:
             session.pairing = Pairing.unpack(part_of(arrays, PAIRING), meta[PAIRING])
         session.warmup = _warmup_of(definition, part_of(arrays, "warm"))
-    except (StateError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (OklError, LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error
     return session
 

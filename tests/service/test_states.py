@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl.errors import InvalidSnapshot
+from okl.errors import InvalidSnapshot, StateCorrupt
 from okl_core.contract.state import DIGEST_BYTES, from_bytes, to_bytes
 from service.archive.portable import MAGIC, pack_state, unpack_state
 from service.demo_data import magic
@@ -26,6 +26,7 @@ from service.session.definition import Definition
 from service.session.limits import SessionLimits
 from service.session.record import encode_record
 from service.session.session import Session
+from service.session.snapshot import unpack
 from service.session.summary import decode_summary, encode_summary, summary_of
 from tests.service.api import Api, serving
 from tests.service.challenged import attach, caught_up
@@ -329,6 +330,28 @@ def test_made_up_arrays_are_refused_or_harmless(name: str, junk: int) -> None:
         return
     assert np.isfinite(session.forecast(session.read_input(X[50].tolist())).value)
     assert decode_summary(encode_summary(summary_of(session))).t == session.t
+
+
+WAITS = META["spec"] | {"config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "meta"),
+    [
+        ({"learner.scale": np.array(0.0)}, {}),
+        ({"learner.labels": np.array(1.0)}, {}),
+        ({"learner.labels": np.ones(15, dtype=complex)}, {}),
+        ({}, {"spec": WAITS}),
+    ],
+    ids=range(4),
+)
+async def test_made_up_learners_are_refused_by_name(memory: Api, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
+    """A worker that loads a session meets them as a corrupt snapshot, not as an error that nothing explains."""
+    state = to_bytes(ARRAYS | arrays, META | meta)
+    with pytest.raises(StateCorrupt, match="cannot be read"):
+        unpack(unpack_state("s", GOOD, LIMITS).definition, state, META["position"])
+    response = await put(memory, with_state(state), If_None_Match="*")
+    assert response.json()["type"] == "/problems/invalid-snapshot"
 
 
 @pytest.mark.parametrize("wrong", [-1.0, 0.5, 1e300, np.nan])

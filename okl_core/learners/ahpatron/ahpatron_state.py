@@ -13,10 +13,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
+from okl_core.first_order.in_blocks import KernelSumState
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.kernels.points import Points
-from okl_core.linalg.growing import GrowingArray
-from okl_core.types import F64, MAX_GRAM_POINTS, LearnerConfig, LearnerState
+from okl_core.types import F64, MAX_GRAM_POINTS, LearnerConfig
 
 
 class AhpatronConfig(LearnerConfig):
@@ -36,11 +35,9 @@ class AhpatronConfig(LearnerConfig):
 
 
 @dataclass(slots=True)
-class AhpatronState(LearnerState):
+class AhpatronState(KernelSumState):
     """The function f = sum_i coefficients_i k(points_i, .), its norm, and how often half of the points were removed."""
 
-    points: Points
-    coefficients: GrowingArray
     norm: float
     halvings: int
     price: float

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 from pydantic import Field
 
-from okl_core.kernels.points import Points
+from okl_core.contract.state import require_indices, require_lengths, require_positive
+from okl_core.errors import StateFormatError
+from okl_core.first_order.in_blocks import KernelSumState
 from okl_core.learners.ald.ald_dictionary import AldConfig
 from okl_core.linalg.cholesky import Factor
-from okl_core.linalg.growing import GrowingArray
-from okl_core.types import LearnerState
 
 PROJECTS, STORES = 1, 2
 """The phases: gradients that nearly lie in the span of the dictionary are projected to it, or every input is stored."""
@@ -39,11 +40,9 @@ class AogdAldConfig(AldConfig):
 
 
 @dataclass(slots=True)
-class AogdAldState(LearnerState):
+class AogdAldState(KernelSumState):
     """The function f = sum_i coefficients_i k(points_i, .). In phase 2 the points are a ring once the budget is used up."""
 
-    points: Points
-    coefficients: GrowingArray
     L: Factor
     """Empty in phase 2."""
     phase: int
@@ -56,3 +55,12 @@ class AogdAldState(LearnerState):
     """G."""
     lost: float
     """What projections and dropped points cost: the second term of `bound`."""
+
+    def __post_init__(self) -> None:
+        KernelSumState.__post_init__(self)
+        require_indices("oldest", np.array(self.oldest), max(0, len(self.points) - 1))
+        if self.phase == PROJECTS:
+            require_lengths(points=self.points, L=self.L)
+        elif self.phase != STORES or len(self.L):
+            raise StateFormatError(f"phase {self.phase} with {len(self.L)} rows of L")
+        require_positive(gain=self.gain)

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple, final
 
 from pydantic import Field
 
+from okl_core.contract.state import require_lengths
 from okl_core.kernels.points import Points
 from okl_core.learners.ald.ald_dictionary import AldConfig
 from okl_core.linalg.cholesky import Factor
@@ -107,3 +108,6 @@ class NonsAldState(LearnerState):
     L: Factor
     posterior: Posterior
     costs: Costs
+
+    def __post_init__(self) -> None:
+        require_lengths(points=self.points, L=self.L, posterior=self.posterior)

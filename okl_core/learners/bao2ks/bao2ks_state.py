@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from okl_core.contract.state import require_lengths, require_positive
+from okl_core.errors import StateFormatError
 from okl_core.first_order.steps import StepConfig
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
@@ -66,6 +68,13 @@ class Bao2ksState(LearnerState):
     sampled: int
     """Violations whose own gradient was asked for."""
     restarts: int
+
+    def __post_init__(self) -> None:
+        if self.t:
+            require_lengths(points=self.points, coefficients=self.coefficients)
+        if len(self.coefficients) < len(self.labels) or not np.isin(self.members, (0.0, 1.0)).all():
+            raise StateFormatError("the slots of the reservoir are not those of stored points")
+        require_positive(scale=self.scale)
 
     @classmethod
     def empty(cls, config: Bao2ksConfig, dim: int) -> Bao2ksState:

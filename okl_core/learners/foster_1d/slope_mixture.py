@@ -128,6 +128,8 @@ class SlopeMixture:
         L, M = arrays["L"], arrays["M"]
         if L.ndim != 2 or len(L) != 2 or L.shape != M.shape:
             raise StateFormatError(f"weights of shape {L.shape} with factors of shape {M.shape}")
+        if not (M > 0.0).all():
+            raise StateFormatError("a factor of a weight is not positive")
         mixture = cls(np.array(L, dtype=np.float64))
         mixture.M, mixture.depth = np.array(M, dtype=np.float64), float(arrays["depth"].item())
         return mixture

@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from okl_core.contract.state import require_indices
+from okl_core.first_order.in_blocks import KernelSumState
 from okl_core.first_order.steps import ClippedConfig
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES
-from okl_core.types import LearnerState
 
 KernelStepSize = Literal["inverse-sqrt", "inverse-t"] | Annotated[float, Field(gt=0.0)]
 
@@ -70,11 +71,9 @@ class KernelOgdConfig(ClippedConfig):
 
 
 @dataclass(slots=True)
-class KernelOgdState(LearnerState):
+class KernelOgdState(KernelSumState):
     """f = scale sum_i coefficients_i k(points_i, .). With a budget the points are a ring once there are B of them."""
 
-    points: Points
-    coefficients: GrowingArray
     oldest: int
     """Index of the point that is dropped next."""
     scale: float
@@ -85,6 +84,10 @@ class KernelOgdState(LearnerState):
     dropped: int
     bound_gradient: float
     """1/2 sum eta |g k(x_t, .) + lambda f|^2; 0 where |f| is not kept."""
+
+    def __post_init__(self) -> None:
+        KernelSumState.__post_init__(self)
+        require_indices("oldest", np.array(self.oldest), max(0, len(self.points) - 1))
 
     @classmethod
     def empty(cls, config: KernelOgdConfig, dim: int) -> KernelOgdState:

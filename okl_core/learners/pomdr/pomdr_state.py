@@ -9,6 +9,8 @@ from typing import Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from okl_core.contract.state import require_indices, require_lengths, require_positive
+from okl_core.errors import StateFormatError
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
@@ -120,6 +122,22 @@ class PomdrState(LearnerState):
     """Violations whose gradient was projected."""
     sum_delta: float
     """Sum over the violations after round 1 of delta~ without projection: A_T of the paper's tables."""
+
+    def __post_init__(self) -> None:
+        size = len(self.coefficients)
+        if len(self.points) != (len(self.labels) + size if self.t else 0):
+            raise StateFormatError(f"{len(self.points)} points with {len(self.labels)} slots and {size} coefficients")
+        if self.phase == POMD:
+            require_lengths(coefficients=self.coefficients, factor=self.factor, ring=self.ring)
+        elif self.phase != OMDR or len(self.factor) or len(self.ring):
+            raise StateFormatError(f"phase {self.phase} with {len(self.factor)} rows of the factor")
+        require_positive(scale=self.scale)
+
+    def require_config(self, config: PomdrConfig) -> None:
+        half = config.budget // 2
+        require_indices("nearest", self.nearest.view, half - 1)
+        if len(self.nearest) != max(0, len(self.coefficients) - half):
+            raise StateFormatError(f"{len(self.coefficients)} points, and the nearest of {len(self.nearest)}")
 
     @classmethod
     def empty(cls, config: PomdrConfig, dim: int) -> PomdrState:

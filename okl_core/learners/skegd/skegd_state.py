@@ -9,7 +9,10 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from okl_core.contract.state import require_indices, require_lengths
+from okl_core.errors import StateFormatError
 from okl_core.first_order.buffered import BufferedConfig, BufferedState
+from okl_core.first_order.in_blocks import KernelSumState
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64, MAX_GRAM_POINTS
@@ -76,6 +79,21 @@ class SkegdState(BufferedState):
     w: F64
     waited: int
     """Violations since the last embedding."""
+
+    def __post_init__(self) -> None:
+        if not len(self.w):
+            KernelSumState.__post_init__(self)
+            return
+        require_lengths(points=self.points, rows=self.rows)
+        require_lengths(landmarks=self.landmarks, chosen=self.chosen, Q=self.Q)
+        require_indices("chosen", self.chosen, len(self.points) - 1)
+        if self.Q.shape[1:] != self.w.shape:
+            raise StateFormatError(f"weights of shape {self.w.shape} with Q of shape {self.Q.shape}")
+
+    def require_config(self, config: SkegdConfig) -> None:
+        require_indices("rows", np.abs(self.rows.view), config.sizes[0], 1)
+        if (len(self.coefficients) == config.budget) != bool(len(self.w)):
+            raise StateFormatError(f"{len(self.w)} weights after {len(self.coefficients)} points of the first phase")
 
     @classmethod
     def empty(cls, config: SkegdConfig, dim: int) -> SkegdState:
