@@ -377,8 +377,8 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int | None = None) ->
     try:
         new = learner.init(config, dim + parsed.lags)
         require_like(remaining, new)
-        # A learner's own numbers cause no warning here.
-        with np.errstate(divide="raise", over="raise", invalid="raise"):
+        # A learner's own numbers do not overflow here.
+        with np.errstate(all="ignore", over="raise"):
             state = learner.unpack(config, remaining)
             require_rounds(state, new)
             restored = OnlineLearner(parsed, state, dim, lags)
