@@ -252,7 +252,7 @@ class Points:
         # Imported here: it takes a tenth of a second, and few need it.
         from scipy.spatial.distance import cdist
 
-        return cdist(self._rows.view[:, :-2], rows[:, :-2], "cityblock")
+        return np.asarray(cdist(self._rows.view[:, :-2], rows[:, :-2], "cityblock"), dtype=np.float64)
 
     def _mend(self, u: F64, queries: F64, columns: NDArray[np.intp]) -> None:
         """Recompute, in the given columns of wide inputs, the exponents for points that are wide too."""
