@@ -63,7 +63,9 @@ def id_of(prediction: Prediction | str) -> str:
     if isinstance(id, str):
         return id
     if id is None:
-        raise ValueError("this prediction was made with wait=False; report its input `x` with the truth")
+        raise ValueError(
+            "this prediction was made with wait=False and waits for no truth; report one with its input `x`"
+        )
     detail = f"must be a string or a Prediction, not {type(id).__name__}"
     raise WrongType(f"/id: {detail}", errors=[{"pointer": "/id", "detail": detail}])
 

@@ -63,6 +63,8 @@ def _field(declared: Any, at: str) -> Any:
         with suppress(TypeError):  # of abstract classes
             dtype = np.dtype(declared)
     field = FIELD_OF_KIND.get(getattr(dtype, "kind", "")) or FIELD_OF_NAME.get(getattr(dtype, "name", ""))
+    if field is None and getattr(declared, "kind", "") == "O":
+        raise _wrong(at, f"a column of {declared} may hold anything; name its type: text, category or another")
     if field is None:
         raise _wrong(at, f"{declared!r} is no type of a field, which is given by {ACCEPTED}")
     return field

@@ -64,6 +64,12 @@ class LinearMap(NamedTuple):
             return known
         return DrawnFeatures(np.empty(0), np.empty((0, 0)), farthest)
 
+    def discounted(self, known: DrawnFeatures | None, factor: float, long: float) -> DrawnFeatures | None:
+        """Return the state after A was discounted by this factor: a long input is forgotten as its part of A is."""
+        if known is None or known.farthest * known.farthest * factor <= long:
+            return None
+        return DrawnFeatures(known.origin, known.frequencies, known.farthest * math.sqrt(factor))
+
     def longest(self, known: DrawnFeatures | None) -> float:
         """Return the largest |phi| that was kept, or 0."""
         return 0.0 if known is None else known.farthest
@@ -110,6 +116,10 @@ class FourierMap(NamedTuple):
             return None
         # A new object: a played round, or a copy of the state, may still hold the old one.
         return DrawnFeatures(known.origin, known.frequencies, farther(known.farthest, X - known.origin))
+
+    def discounted(self, known: DrawnFeatures | None, factor: float, long: float) -> DrawnFeatures | None:
+        """Return the same state: the features stay."""
+        return known
 
     def longest(self, known: DrawnFeatures | None) -> float:
         """Return 0: with |phi| = 1, no feature is long."""

@@ -62,6 +62,11 @@ class FeatureSpace(NamedTuple):
     def is_whole(self) -> bool:
         return self.forgetting.rounds is None
 
+    @property
+    def long_square(self) -> float:
+        """|phi|^2 up to which an input costs no digits that count."""
+        return LONG * LONG * self.alpha
+
     def init(self, dim: int) -> FeatureState:
         drawn = self.map.init(dim)
         return FeatureState(0.0, RootPosterior.prior(self.alpha, self.map.width(dim)), drawn)
@@ -91,7 +96,7 @@ class FeatureSpace(NamedTuple):
     def absorb(self, state: FeatureState, t: int, x: F64, played: FeatureRound) -> None:
         """O(p^2), or O(p^3) in a round that discounts."""
         moments, projection, decision, drawn = played
-        state.drawn = self.map.seen(drawn, x, moments.kappa, LONG * LONG * self.alpha)
+        state.drawn = self.map.seen(drawn, x, moments.kappa, self.long_square)
         state.posterior.absorb(projection, decision)
         state.log_det += math.log1p(decision.w * moments.q)
         self.discount(state, t)
@@ -114,6 +119,7 @@ class FeatureSpace(NamedTuple):
         factor = self.forgetting.factor(t)
         if factor is not None:
             state.posterior.discount(factor, self.alpha)
+            state.drawn = self.map.discounted(state.drawn, factor, self.long_square)
 
     def extra_work(self, state: FeatureState, t: int, rounds: int) -> float:
         """Return the work of discounting, with a half-life, and of drawing features in the first round."""
@@ -172,7 +178,6 @@ class FeatureBlock:
 
     def settle(self) -> None:
         self._rounds.settle()
-        long = LONG * LONG * self._space.alpha
-        self._state.drawn = self._space.map.seen(self._drawn, self._X, max(self._squares), long)
+        self._state.drawn = self._space.map.seen(self._drawn, self._X, max(self._squares), self._space.long_square)
         self._state.log_det += self._log_det
         self._space.discount(self._state, self._t + len(self._squares) - 1)

@@ -124,10 +124,9 @@ class BodyReader(Generic[M]):
         limits: BodyLimits = request.scope.get(LIMITS, _DEFAULT_LIMITS)
         kind = content_type(request.scope)
         if kind != b"application/json" and not _is_json(kind):
-            also = getattr(self._model, "other_kinds", "")
             raise UnsupportedMediaType(
-                "The body must be JSON in UTF-8 and say so: Content-Type: application/json. `curl --json` does that."
-                + also
+                "The body must be JSON in UTF-8 and say so: Content-Type: application/json, as `curl --json` does"
+                f"{_also(self._model)}."
             )
         check_encoding(request.scope)
         announced: bytes = dict(request.scope["headers"]).get(b"content-length", b"")
@@ -145,6 +144,12 @@ class BodyReader(Generic[M]):
             return self._adapter.validate_json(data)
         except ValidationError as error:
             raise validation_problem(error, self._model) from None
+
+
+def _also(model: type[BaseModel]) -> str:
+    """What else a route with this body takes, at the end of an error."""
+    kinds: str = getattr(model, "other_kinds", "")
+    return f"; this route also takes {kinds}" if kinds else ""
 
 
 @lru_cache(256)
@@ -213,6 +218,9 @@ class BodyRoute(APIRoute):
         status = self.status_code or 200
         planned = plan(endpoint, readers)
         parameters = () if planned is None else tuple(planned.call.parameters())
+        models = [hints[name] for name in readers]
+        members = [member for model in models for member in model.model_fields]
+        note = "".join([_also(model) for model in models])
         fastapi_handler = super().get_route_handler()
         ways: WeakKeyDictionary[FastAPI, list[Way]] = WeakKeyDictionary()
 
@@ -222,7 +230,7 @@ class BodyRoute(APIRoute):
         def check(request: Request) -> dict[Parameter, Any]:
             """Before the body is read, raises RequestValidationError if the path or a header is invalid, InvalidInput for a
             query."""
-            check_query(request, endpoint, has_body=True)
+            check_query(request, endpoint, members, note)
             errors: list[Any] = []
             values = {parameter: parameter.value(request, errors) for parameter in parameters}
             if errors:

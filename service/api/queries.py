@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import Any, Final, get_type_hints
 
@@ -11,20 +11,27 @@ from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from fastapi.params import Header, Path, Query
 from pydantic import BaseModel
+from starlette.requests import HTTPConnection
 
 from ..session.inputs import invalid
 
 _SHOWN: Final = 64
 
 
-def check_query(request: Request, endpoint: Callable[..., Any], *, has_body: bool = False) -> None:
-    """Raises InvalidInput for a query parameter that the endpoint does not have; `has_body` if its options are in there."""
+def check_query(
+    request: HTTPConnection, endpoint: Callable[..., Any], members: Collection[str] = (), note: str = ""
+) -> None:
+    """Raises InvalidInput for a query parameter that the endpoint does not have.
+
+    `members` are those of the body, `note` says what else the route takes.
+    """
     if not request.scope["query_string"]:
         return
     known = _query_names(endpoint)
     unknown = next((name for name in request.query_params if name not in known), None)
     if unknown is not None:
-        fix = "put it into the body" if has_body else f"there is only {', '.join(known)}" if known else "there is none"
+        own = f"there is only {', '.join(known)}" if known else "there is none"
+        fix = "put it into the body" if unknown in members else f"{own}{note}"
         raise invalid(f"/{unknown[:_SHOWN]}", f"is no query parameter here; {fix}")
 
 
@@ -42,12 +49,13 @@ def _names(function: Callable[..., Any]) -> Iterator[str]:
         dependency = next((one.dependency for one in metadata if isinstance(one, Dependency)), None)
         if dependency is not None:
             yield from _names(dependency)
-        elif not (hint is Request or _is_model(hint) or any(isinstance(one, Header | Path) for one in metadata)):
+        elif not (_is_read_otherwise(hint) or any(isinstance(one, Header | Path) for one in metadata)):
             yield next((one.alias for one in metadata if isinstance(one, Query) and one.alias), name)
 
 
-def _is_model(hint: Any) -> bool:
-    return inspect.isclass(hint) and issubclass(hint, BaseModel)
+def _is_read_otherwise(hint: Any) -> bool:
+    """Whether it is the connection itself, or a body."""
+    return inspect.isclass(hint) and issubclass(hint, HTTPConnection | BaseModel)
 
 
 async def _check_query(request: Request) -> None:

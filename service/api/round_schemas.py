@@ -141,7 +141,7 @@ class RoundsBody(Wire):
     )
     in_slices: ClassVar[tuple[str, ...]] = ("x", "y", "weight")
     """Read in slices, so that it may be large."""
-    other_kinds: ClassVar[str] = " This route also takes lines (application/x-ndjson) and Arrow."
+    other_kinds: ClassVar[str] = "lines (application/x-ndjson) and Arrow"
 
     x: list[Input] = Field(min_length=1, fail_fast=True)
     y: list[Scalar] = Field(min_length=1, fail_fast=True)

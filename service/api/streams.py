@@ -39,7 +39,7 @@ from .dependencies import (
 from .lines import MEDIA_TYPE, KindRoute, LinesRoute, Streamed, lines_of
 from .messages import read_array, read_lines, read_one
 from .problems import from_validation, responses
-from .queries import KNOWN_QUERY
+from .queries import KNOWN_QUERY, check_query
 from .request_checks import LIMITS
 from .round_schemas import RoundsBody
 from .routes import ROUNDS, STORE
@@ -76,6 +76,7 @@ _TO_LINES: Final[dict[str, Any]] = {"requestBody": {"required": True, "content":
 @streams.websocket("/sessions/{session}/stream")
 async def socket(websocket: WebSocket) -> None:
     """predict, update and step as messages, many in flight; each is answered in order, once it is durable."""
+    check_query(websocket, socket)
     session = _named(websocket.path_params["session"])
     worker = worker_of(websocket)
     conversations = worker.conversations

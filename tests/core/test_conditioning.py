@@ -363,7 +363,25 @@ def test_digits_that_cancel_in_inputs_with_a_large_offset_are_allowed_for(
         for x in X[:8]:
             again.update(x - offset, 1.0)
         farthest = np.sqrt(1.0 + np.square(X).sum(axis=1)).max()
-        assert again.state()["space.drawn.farthest"] == pytest.approx(farthest)
+        # With a half-life, rounds that are forgotten take their length along.
+        kept = again.state()["space.drawn.farthest"].item()
+        assert 0.5 * farthest < kept <= farthest if "half_life" in config else kept == pytest.approx(farthest)
+
+
+def test_a_long_input_is_forgotten_with_its_half_life() -> None:
+    """It slackened the check of a replay for good, and the more the less of it was left in the state."""
+    X = np.random.default_rng(0).normal(size=(800, 3))
+    X[5] *= 1e6
+    learner, at_once = (create({"kind": "aioli", "config": {"half_life": 8}}, 3) for _ in range(2))
+    for x in X[:10]:
+        learner.update(x, 1.0)
+    assert replay_tolerance(learner.conditioning) > REPLAY_TOLERANCE
+    for x in X[10:]:
+        learner.update(x, 1.0)
+    at_once.run(X, np.ones(800))
+    for one in (learner, at_once):
+        assert replay_tolerance(one.conditioning) == REPLAY_TOLERANCE
+        assert not any("drawn" in name for name in one.state())
 
 
 @pytest.mark.parametrize("kind", ["aioli", "ons"])

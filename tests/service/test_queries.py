@@ -51,3 +51,9 @@ async def test_what_belongs_into_the_body_changes_nothing(memory: Api) -> None:
     answer = await memory.http.post("/sessions/s/predict?wait=false", json={"x": [1.0]})
     assert check_problem(answer, "invalid-request")["detail"].endswith("put it into the body")
     assert (await memory.http.get("/sessions/s/predictions")).json()["predictions"] == []
+
+
+async def test_what_only_lines_have_is_not_said_to_belong_into_json(memory: Api) -> None:
+    await memory.create()
+    answer = await memory.http.post("/sessions/s/rounds?answers=totals", content=b'{"x": [1], "y": 2}')
+    assert "also takes lines (application/x-ndjson)" in check_problem(answer, "invalid-request")["detail"]

@@ -197,6 +197,12 @@ def test_no_such_session(url: str, client: Client) -> None:
         assert answer.status_code == status
 
 
+def test_a_socket_takes_no_query(url: str, session: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"ws{url.removeprefix('http')}/sessions/{session}/stream?wait=false")
+    assert json.loads(refused.value.response.body or b"")["errors"][0]["pointer"] == "/wait"
+
+
 def test_too_large_a_message_ends_the_socket(url: str, session: str) -> None:
     def send(connection: ClientConnection) -> None:
         connection.send("[" + "0," * (1 << 20))
