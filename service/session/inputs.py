@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 import numpy as np
 from pydantic_core import to_json
@@ -29,6 +30,9 @@ from .definition import Definition, Input
 
 NAMES_TOLD = 10
 """The most fields, labels or categories that an error names; it always names the last one."""
+
+NAMES_COMPARED = 20
+"""The most names of an input that are compared with that of a missing field."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, "text": str, "category": str}
 
@@ -141,8 +145,10 @@ def _check_fields(record: Record, fields: Fields) -> None:
 
 def _missing(name: str, record: Record, fields: Fields) -> InvalidInput:
     """The error of a missing field, or of the misspelt one in its place."""
-    strange = [other for other in record if other not in fields.names]
-    near = get_close_matches(name, strange, n=1)
+    known = fields.names
+    # An input may have tens of thousands of names, each of which takes microseconds to compare.
+    strange = islice((other for other in record if other not in known), NAMES_COMPARED)
+    near = get_close_matches(name, list(strange), n=1)
     if near:
         detail = f"is not a field of this session; did you mean {name!r}?"
         return invalid(pointer(near[0]), detail, WrongFeatures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -28,6 +29,21 @@ async def test_a_field_of_another_name(memory: Api, x: Any, pointer: str, detail
     [error] = check_problem(answer, "wrong-features")["errors"]
     assert error["pointer"] == pointer
     assert detail in error["detail"]
+
+
+async def test_many_names_are_refused_as_quickly_as_they_are_taken(memory: Api) -> None:
+    """Each was compared with all fields, in seconds."""
+    await memory.create({"kind": "mean"}, schema={f"field{i}": "number" for i in range(2_000)}, strict=True)
+    await memory.create({"kind": "mean"}, name="all")
+    spent: list[float] = []
+    for session, status in (("all", 200), ("s", 422)):
+        began = time.process_time()
+        answer = await memory.http.post(
+            f"/sessions/{session}/predict", json={"x": {f"feild{i}": 1.0 for i in range(6_000)}}
+        )
+        spent.append(time.process_time() - began)
+        assert answer.status_code == status
+    assert spent[1] < 4.0 * spent[0]
 
 
 async def test_a_snapshot_without_a_precondition(memory: Api) -> None:
