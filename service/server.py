@@ -102,10 +102,24 @@ def _named(what: str) -> Iterator[None]:
 
 def _supervise(config: uvicorn.Config) -> None:
     """Run the workers until they are stopped. Raises SystemExit, as a single server does, if one of them cannot start."""
-    supervisor = Multiprocess(config, sockets=[config.bind_socket()])
+    supervisor = Supervisor(config, sockets=[config.bind_socket()])
     supervisor.run()
     if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
         sys.exit(STARTUP_FAILURE)
+
+
+@final
+class Supervisor(Multiprocess):
+    """Replaces a worker as soon as it dies, also while it is asked whether it lives.
+
+    uvicorn keeps the worker's end of their pipe open in this process too. So the death does not end the pipe, and the
+    question would wait for the answer of the dead for WORKER_ANSWERS_WITHIN_S, while nobody looks after the other workers.
+    """
+
+    def keep_subprocess_alive(self) -> None:
+        for worker in self.processes:
+            worker.child_conn.close()
+        super().keep_subprocess_alive()
 
 
 def application(settings: Settings | None = None) -> ASGIApp:

@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from okl.client import Client
 from service.cli import app
 from service.demos.processes import worker_pids
+from service.server import WORKER_ANSWERS_WITHIN_S
 from tests.command import START_S, okl, until, until_imports
 from tests.redis_server import connect as connect_redis
 from tests.redis_server import redis_process, redis_server
@@ -289,3 +290,19 @@ def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) 
         process.send_signal(signal.SIGTERM)
         assert process.wait(START_S) == 0
         assert list(tmp_path.glob("okl-metrics-*")) == []
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_replaced_at_once(tmp_path: Path, port: int) -> None:
+    """A worker is asked twice a second whether it lives, and has half a minute to answer."""
+    with okl("serve", "--port", str(port), "--workers", "2", cwd=tmp_path) as process:
+        with Client(f"http://127.0.0.1:{port}") as client:
+            while not client.is_ready():
+                time.sleep(0.02)
+        dying = worker_pids(process.pid)[0]
+        os.kill(dying, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(dying, signal.SIGKILL)
+        deadline = time.monotonic() + WORKER_ANSWERS_WITHIN_S / 3
+        while len(set(worker_pids(process.pid)) - {dying}) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
