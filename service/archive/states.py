@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -49,12 +50,10 @@ class Taken(NamedTuple):
 
 
 class Current(NamedTuple):
-    """The session that is to be replaced: a copy of it, how many of its predictions wait, and how many of its alarms were
-    delivered."""
+    """The session that is to be replaced: a copy of it, and how many of its alarms were delivered."""
 
     position: Position
     twin: Session
-    waiting: int
     told: int
 
 
@@ -190,12 +189,16 @@ class States:
         now = await self._rounds.with_session(name, current)
         check_tip(name, now.position.tip, if_tip)
         trouble = clash(now.twin, session)
-        if now.waiting and trouble is not None:
+        if trouble is not None and await self.has_waiting(name):
             raise InvalidSnapshot(
                 f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
                 "Settle or cancel them, or make a new session of it with `If-None-Match: *`."
             )
         return now, trouble
+
+    async def has_waiting(self, name: str) -> bool:
+        """Whether any prediction waits. The head counts some that have expired since the last commit."""
+        return present(await self._store.count_waiting(name, [math.inf]), name)[0] > 0
 
     async def replace(self, name: str, former: Current, session: Session, *, unless_waiting: bool = False) -> bool:
         """Continue the session from another one's state, if it is still at the former position, and with `unless_waiting` if
@@ -233,4 +236,4 @@ def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
 
 
 def current(session: Session, head: Head, position: Position) -> Current:
-    return Current(position, session.copy(), head.waiting, head.told)
+    return Current(position, session.copy(), head.told)
