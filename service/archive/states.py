@@ -60,8 +60,9 @@ class Current(NamedTuple):
 @final
 class States:
     """Raises ServiceError only. Awaited are `renamed` with the new name of a session that was renamed, and `before_trim` with
-    that of one whose journal is about to begin anew. Replacing the state of a session that others keep writing to is tried
-    for `patience_s`."""
+    that of one whose journal is about to begin anew. `replaced` is called with a state that another one has replaced, where
+    the session was, and how many of its alarms were delivered. Replacing the state of a session that others keep writing to
+    is tried for `patience_s`."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class States:
         renamed: Callable[[str], Awaitable[None]],
         before_trim: Callable[[str], Awaitable[None]],
         patience_s: float,
+        replaced: Callable[[Session, Position, int], None] | None = None,
     ) -> None:
         self._store = store
         self._rounds = rounds
@@ -81,6 +83,7 @@ class States:
         self._renamed = renamed
         self._before_trim = before_trim
         self._patience_s = patience_s
+        self._replaced = replaced
 
     async def take(self, name: str) -> Taken:
         """The session's current state. Raises SessionNotFound."""
@@ -205,7 +208,7 @@ class States:
         no prediction waits (a prediction that is made meanwhile does not change the position)."""
         to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
         identity = former.position.identity
-        return await self._store.replace(
+        is_replaced = await self._store.replace(
             name,
             former.position.tip,
             encode_record(session.definition, identity),
@@ -216,6 +219,9 @@ class States:
             told=_told(former, session),
             unless_waiting=unless_waiting,
         )
+        if is_replaced and self._replaced is not None:
+            self._replaced(former.twin, former.position, former.told)
+        return is_replaced
 
 
 def _told(former: Current, session: Session) -> int:
