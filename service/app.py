@@ -263,6 +263,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         renamed=roster.find,
         before_trim=roster.feed_before_trim,
         patience_s=settings.patience_s,
+        replaced=None if webhook is None else webhook.take_over,
     )
     feeder = Feeder(store, rounds, counts)
     return Worker(

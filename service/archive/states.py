@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -49,20 +50,19 @@ class Taken(NamedTuple):
 
 
 class Current(NamedTuple):
-    """The session that is to be replaced: a copy of it, how many of its predictions wait, and how many of its alarms were
-    delivered."""
+    """The session that is to be replaced: a copy of it, and how many of its alarms were delivered."""
 
     position: Position
     twin: Session
-    waiting: int
     told: int
 
 
 @final
 class States:
     """Raises ServiceError only. Awaited are `renamed` with the new name of a session that was renamed, and `before_trim` with
-    that of one whose journal is about to begin anew. Replacing the state of a session that others keep writing to is tried
-    for `patience_s`."""
+    that of one whose journal is about to begin anew. `replaced` is called with a state that another one has replaced, where
+    the session was, and how many of its alarms were delivered. Replacing the state of a session that others keep writing to
+    is tried for `patience_s`."""
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class States:
         renamed: Callable[[str], Awaitable[None]],
         before_trim: Callable[[str], Awaitable[None]],
         patience_s: float,
+        replaced: Callable[[Session, Position, int], None] | None = None,
     ) -> None:
         self._store = store
         self._rounds = rounds
@@ -82,6 +83,7 @@ class States:
         self._renamed = renamed
         self._before_trim = before_trim
         self._patience_s = patience_s
+        self._replaced = replaced
 
     async def take(self, name: str) -> Taken:
         """The session's current state. Raises SessionNotFound."""
@@ -190,19 +192,23 @@ class States:
         now = await self._rounds.with_session(name, current)
         check_tip(name, now.position.tip, if_tip)
         trouble = clash(now.twin, session)
-        if now.waiting and trouble is not None:
+        if trouble is not None and await self.has_waiting(name):
             raise InvalidSnapshot(
                 f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
                 "Settle or cancel them, or make a new session of it with `If-None-Match: *`."
             )
         return now, trouble
 
+    async def has_waiting(self, name: str) -> bool:
+        """Whether any prediction waits. The head counts some that have expired since the last commit."""
+        return present(await self._store.count_waiting(name, [math.inf]), name)[0] > 0
+
     async def replace(self, name: str, former: Current, session: Session, *, unless_waiting: bool = False) -> bool:
         """Continue the session from another one's state, if it is still at the former position, and with `unless_waiting` if
         no prediction waits (a prediction that is made meanwhile does not change the position)."""
         to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
         identity = former.position.identity
-        return await self._store.replace(
+        is_replaced = await self._store.replace(
             name,
             former.position.tip,
             encode_record(session.definition, identity),
@@ -213,6 +219,9 @@ class States:
             told=_told(former, session),
             unless_waiting=unless_waiting,
         )
+        if is_replaced and self._replaced is not None:
+            self._replaced(former.twin, former.position, former.told)
+        return is_replaced
 
 
 def _told(former: Current, session: Session) -> int:
@@ -233,4 +242,4 @@ def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
 
 
 def current(session: Session, head: Head, position: Position) -> Current:
-    return Current(position, session.copy(), head.waiting, head.told)
+    return Current(position, session.copy(), head.told)

@@ -188,7 +188,9 @@ class Challengers:
         """Return a copy of the challenger, and why it could not settle waiting predictions, if so. Raises CannotPromote."""
         session = await self._rounds.with_session(own, lambda session, *_: session.copy())
         trouble = clash(former.twin, session, with_labels=False)
-        reason = "it has learned no round yet" if session.learner is None else trouble if former.waiting else None
+        reason = "it has learned no round yet" if session.learner is None else None
+        if reason is None and trouble is not None and await self._states.has_waiting(champion):
+            reason = trouble
         if reason is not None:
             raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {reason}.", session=champion)
         return session, trouble

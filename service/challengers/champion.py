@@ -25,16 +25,18 @@ from ..store.base import Entry, Head, Tip
 
 
 class ChampionView(NamedTuple):
-    """What is needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits."""
+    """What is needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits;
+    `expires_s`: how long one waits, None for the service's default."""
 
     position: Position
     task: Task | None
     learner: int
     has_waiting: bool
+    expires_s: float | None
 
     @classmethod
     def of(cls, session: Session, head: Head, position: Position) -> ChampionView:
-        return cls(position, session.task, learner_mark(session), head.waiting > 0)
+        return cls(position, session.task, learner_mark(session), head.waiting > 0, session.definition.expires_s)
 
     def reads_as(self, other: ChampionView) -> bool:
         """Whether truths mean the same in both journals; `other` may have more labels."""

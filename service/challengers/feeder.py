@@ -41,7 +41,7 @@ ROUNDS_AT_ONCE: Final = 256
 """The most rounds in one commit, unless a single entry has more."""
 
 MOST_KEPT: Final = 10_000
-"""The most challengers whose progress, and cursor in their champion's waiting predictions, is kept."""
+"""The most challengers whose progress, and place in their champion's waiting predictions, is kept."""
 MOST_PAGES: Final = 200
 """Enough pages for more predictions than may wait in a session by default."""
 MOST_NOTES: Final = 10_000
@@ -75,6 +75,16 @@ class Progress(NamedTuple):
     refused: str | None = None
 
 
+class Place(NamedTuple):
+    """How far the waiting predictions of a champion were read for a challenger: `cursor` is valid for sessions of these
+    identities, while predictions wait for `expires_s`. With another wait, later predictions may expire before it."""
+
+    champion: bytes
+    challenger: bytes
+    expires_s: float | None
+    cursor: str | None = None
+
+
 @final
 class Feeder:
     """Feeds challengers what their champions have committed. Raises ServiceError only."""
@@ -84,8 +94,8 @@ class Feeder:
         self._rounds = rounds
         self._counts = counts
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._cursors: OrderedDict[str, str] = OrderedDict()
-        """The cursor up to which this worker has read the champion's waiting predictions, by challenger."""
+        self._places: OrderedDict[str, Place] = OrderedDict()
+        """How far this worker has read the champion's waiting predictions, by challenger."""
         self._progress: OrderedDict[str, Progress] = OrderedDict()
         """How far this worker has taken each challenger."""
 
@@ -105,17 +115,18 @@ class Feeder:
             before = await self._rounds.with_session(champion, ChampionView.of)
             progress = await self._rounds.with_session(own, self.progress_of)
             reading, progress = await self._read(champion, own, progress)
-            unsettled, cursor = list[Unsettled](), None
+            unsettled, place = list[Unsettled](), None
             if before.has_waiting:
-                unsettled, cursor = await self._unsettled(own, champion, before.position, reading)
+                place = self._place_of(own, before, progress)
+                unsettled, place = await self._unsettled(champion, place, reading)
             now = await self._rounds.with_session(champion, ChampionView.of)
             if not before.reads_as(now):
                 # The champion was replaced meanwhile, or has had its first round.
                 continue
             fed = await self._play(own, progress, reading, unsettled, now)
             if fed is not None:
-                if cursor is not None:
-                    _keep(self._cursors, own, cursor)
+                if place is not None:
+                    _keep(self._places, own, place)
                 return fed
             # Another worker feeds it too: back off with jitter.
             await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
@@ -198,22 +209,27 @@ class Feeder:
             let_go(error)
         return await self._rounds.play_excerpt(own, replace(excerpt, is_careful=True))
 
-    async def _unsettled(
-        self, own: str, champion: str, position: Position, reading: Reading
-    ) -> tuple[list[Unsettled], str | None]:
-        """Return waiting predictions that are new to this worker, up to the end of the reading, and the cursor after them.
+    def _place_of(self, own: str, view: ChampionView, progress: Progress) -> Place:
+        """Return how far this worker has read, which is nowhere if a session was replaced, or its predictions wait for
+        another time."""
+        nowhere = Place(view.position.identity, progress.identity, view.expires_s)
+        known = self._places.get(own, nowhere)
+        return known if known._replace(cursor=None) == nowhere else nowhere
+
+    async def _unsettled(self, champion: str, place: Place, reading: Reading) -> tuple[list[Unsettled], Place]:
+        """Return waiting predictions that are new to this worker, up to the end of the reading, and the place after them.
 
         The list is in the order of expiry, which is the order of creation if all wait equally long.
         """
         found: list[Unsettled] = []
-        cursor = self._cursors.get(own)
+        cursor = place.cursor
         end, latest, is_over = reading.head.tip.round, None, False
         for _ in range(MOST_PAGES):
             page = await self._store.waiting(champion, cursor, PAGE_ITEMS)
             if isinstance(page, Gone):
                 break
             for one in page.items:
-                entry = decode_waiting(position.identity, one.id, one.blob)
+                entry = decode_waiting(place.champion, one.id, one.blob)
                 # Stop at one made after the reading, but not at one from before a rewind, later than even the present round.
                 if entry.t > end and latest is None:
                     head = await self._store.head(champion)
@@ -226,7 +242,7 @@ class Feeder:
                     found.append(Unsettled(one.id, entry))
             if is_over or page.cursor is None:
                 break
-        return found, cursor
+        return found, place._replace(cursor=cursor)
 
 
 def _keep(kept: OrderedDict[str, T], own: str, value: T) -> None:

@@ -1,9 +1,10 @@
 """Delivery of alarms to a webhook: at least once, signed, and in the background.
 
 The worker that raised an alarm delivers it, and retries while it lives, also if the session goes on from a state without the
-alarm. Other workers find the alarms of a dead worker in a periodic sweep over the summaries of all sessions, in which they
-also write those that were lost with it. The store counts a session's delivered alarms, so a delivery is duplicated only if a
-worker died, or the store failed, between the delivery and the count. The receiver recognises a duplicate by its id.
+alarm. The worker that replaces a state delivers its alarms, too. Other workers find the alarms of a dead worker in a periodic
+sweep over the summaries of all sessions, in which they also write those that were lost with it. The store counts a session's
+delivered alarms, so a delivery is duplicated only if a worker died, the store failed, or the state was replaced before the
+count. The receiver recognises a duplicate by its id.
 """
 
 from __future__ import annotations
@@ -148,6 +149,14 @@ class Webhook:
             errand.is_new, errand.trace = True, current.get() or errand.trace
             self._news.set()
 
+    def take_over(self, session: Session, position: Position, told: int) -> None:
+        """Deliver the alarms, after the first `told`, of a state that another one has replaced, and that may lack them."""
+        untold = _untold(session, told, position)
+        if untold.letters:
+            self.note(session.definition.name)
+            if (errand := self._errands.get(session.definition.name)) is not None:
+                errand.find(untold)
+
     def start(self, rounds: Rounds) -> None:
         """Start delivering; the alarms are read through `rounds`."""
         sweeps = sweep_forever(partial(self._sweep, rounds), self._sweep_s, log, "alarms cannot be looked for")
@@ -245,11 +254,11 @@ class Webhook:
     async def _tell(self, rounds: Rounds, name: str, errand: _Errand) -> None:
         """Deliver a session's alarms, unless it is gone or has moved. Raises NotTaken, ServiceError."""
         try:
-            untold = await rounds.with_session(name, _untold)
+            untold = await rounds.with_session(name, _untold_now)
             errand.find(untold)
             for id, body in tuple(errand.letters.items()):
                 await self._post(id, body, errand.trace)
-                del errand.letters[id]
+                errand.letters.pop(id, None)
                 self._counts.alarms_told += 1
                 if id in untold.numbers:
                     await self._note_told(rounds, name, untold.numbers[id], id)
@@ -308,13 +317,17 @@ def _summary(session: Session, _: Head, position: Position) -> tuple[Tip, Summar
     return position.tip, summary_of(session)
 
 
-def _untold(session: Session, head: Head, position: Position) -> _Untold:
+def _untold_now(session: Session, head: Head, position: Position) -> _Untold:
+    return _untold(session, head.told, position)
+
+
+def _untold(session: Session, told: int, position: Position) -> _Untold:
     alarms, task, ids = session.history.alarms, session.task, _ids(session, position)
     if alarms is None or task is None:
         return _Untold(position.identity, {}, {}, ids)
-    untold = {_id_of(position.identity, one): one for one in alarms.after(head.told)}
-    is_classifier = task.truths.is_classifier
-    letters = {id: _letter(id, head.name, one, is_classifier=is_classifier) for id, one in untold.items()}
+    untold = {_id_of(position.identity, one): one for one in alarms.after(told)}
+    name, is_classifier = session.definition.name, task.truths.is_classifier
+    letters = {id: _letter(id, name, one, is_classifier=is_classifier) for id, one in untold.items()}
     numbers = {id: number for number, id in enumerate(untold, start=alarms.count - len(untold) + 1)}
     return _Untold(position.identity, letters, numbers, ids)
 

@@ -166,6 +166,24 @@ async def test_what_an_evicted_head_left_is_cleared(store: Store, server: redis.
     assert await store.find(NAME, again, "p") == Found(None)
 
 
+@pytest.mark.parametrize("evicted", ["expiry", "forget", "waiting"])
+async def test_counts_are_never_negative_after_an_eviction(store: Store, server: redis.Redis, evicted: str) -> None:
+    holds = [Hold(f"p{i}", b"blob", wait_s) for i, wait_s in enumerate((0.01, 60.0, 60.0))]
+    assert isinstance(await store.commit(NAME, FIRST, [], holds), Committed)
+    tip = FIRST
+    for id in ("another", "p0", "p1", "p2"):
+        settled = entry(tip, id)
+        answer = await store.commit(NAME, tip, [settled])
+        assert isinstance(answer, Committed)
+        assert min(answer.waiting, answer.never_came) >= 0
+        tip = settled.tip
+        if id == "another":  # which expires the first prediction
+            server.delete(key(evicted))
+    head = await store.head(NAME)
+    assert isinstance(head, Head)
+    assert min(head.waiting, head.waiting_bytes, head.never_came) >= 0
+
+
 async def test_a_listing_heals_the_index(store: Store, server: redis.Redis) -> None:
     await append(store, FIRST, 1)
     server.delete(key("head"))

@@ -191,6 +191,25 @@ async def test_a_cancelled_prediction_waits_in_no_challenger(memory: Api) -> Non
         assert [one["id"] for one in page["predictions"]] == ["b"]
 
 
+async def test_predictions_that_wait_for_a_shorter_time_than_those_before_are_followed(memory: Api) -> None:
+    """The worker has read the waiting predictions of an earlier session of this name, which expire later."""
+    for expires_s in (3600, 60):
+        await memory.create(MEAN, expires_s=expires_s)
+        await attach(memory, MEAN)
+        await memory.update(1.0, x=[1.0])
+        await memory.predict([1.0], id="a")
+        # The truth comes after a round, so only a challenger that has predicted meanwhile can be compared.
+        await memory.update(2.0, x=[2.0])
+        await memory.worker.feeder.feed("s", "c")
+        page = await memory.call("GET", "/sessions/s~c/predictions")
+        assert [one["id"] for one in page["predictions"]] == ["a"]
+        await memory.update(1.0, id="a")
+        await memory.worker.feeder.feed("s", "c")
+        told = await memory.call("GET", "/sessions/s/challengers/c")
+        assert (told["t"], told["missed"]) == (3, 0)
+        await memory.call("DELETE", "/sessions/s", status=204)
+
+
 @pytest.mark.parametrize("where", ["s", "s~c"])
 async def test_a_cancellation_that_is_cut_off_is_completed_by_another(watched: Watched, where: str) -> None:
     async with serving_on(watched.as_store) as api:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -67,3 +68,26 @@ async def test_no_roll_back_leaves_a_prediction_without_its_label(watched: Watch
         assert issued[0]["label"] == "b"
         assert (await other.update("b", id="waits"))["mistake"] is False
         assert (await api.call(*rollback, headers={"If-Match": "*"}))["labels"] == ["a"]
+
+
+async def test_predictions_that_have_expired_hold_up_neither_promotion_nor_snapshot(watched: Watched) -> None:
+    """The head counts them as waiting until the next commit, which may never come."""
+    async with serving_on(watched.as_store) as api:
+        await api.create({"kind": "majority"}, labels=["no", "yes"])
+        other = (await api.http.get("/sessions/s/snapshot")).content
+        await api.call("DELETE", "/sessions/s", status=204)
+        await api.create(AUTO, strict=False, scale={"kind": "learned"}, labels=["yes", "no"], expires_s=0.05)
+        await attach(api, POMDR)
+        for row in range(10):
+            await api.update(named(row), x=X[row].tolist())
+        for way in ("promote", "put"):
+            await api.predict(X[10].tolist(), id=way)
+            await asyncio.sleep(0.1)
+            assert (await api.call("GET", "/sessions/s/predictions"))["predictions"] == []
+            assert (await api.inspect())["waiting"] == 1
+            if way == "promote":
+                assert (await api.call("POST", "/sessions/s/challengers/c/promote"))["kind"] == "pomdr"
+            else:
+                headers = {"If-Match": "*", "Content-Type": "application/octet-stream"}
+                put = await api.http.put("/sessions/s/snapshot", content=other, headers=headers)
+                assert put.status_code == 200, put.text

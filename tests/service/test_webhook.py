@@ -261,6 +261,27 @@ async def test_alarms_that_wait_are_delivered_after_the_session_went_on_from_a_s
     assert {document["session"] for document in receiver.documents()[1:]} == {"s"}
 
 
+@pytest.mark.parametrize("goes_on", [calmed, exchanged, promoted])
+async def test_alarms_that_nobody_has_tried_to_deliver_survive_the_state_that_raised_them(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, goes_on: Callable[[Api], Awaitable[None]]
+) -> None:
+    """The worker that raised them is dead, and no sweep has found them yet."""
+    monkeypatch.setattr("service.watching.webhook.Webhook", partial(Webhook, wait_s=0.02, left_s=3600.0))
+    async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+        await api.create(alarm=ALARM)
+        await api.call("POST", "/sessions/s/checkpoints", {"name": "calm"}, status=201)
+        await api.create(name="other", alarm=ALARM)
+        await api.call("POST", "/sessions/s/rounds", ALARMING)
+        [raised] = (await api.inspect())["alarms"]
+    async with served(tmp_path, receiver) as api:
+        await goes_on(api)
+        assert raised not in (await api.inspect())["alarms"]
+        found = api.worker.webhook
+        assert found is not None
+        await receiver.until(lambda: bool(receiver.posts) and not found.waiting)
+    assert [document["at"] for document in receiver.documents()] == [raised["at"]]
+
+
 async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Receiver) -> None:
     async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
         await alarm(api)

@@ -39,8 +39,7 @@ local function settle(id, has_come)
   if call('ZREM', expiry, id) == 1 then
     number_waiting, waiting_bytes = number_waiting - 1, waiting_bytes - bytes
     if not has_come then never_came = never_came + 1 end
-  else
-    call('ZREM', forget, id)
+  elseif call('ZREM', forget, id) == 1 then -- it is in neither if Redis has evicted one of the two
     expired_bytes = expired_bytes - bytes
     if has_come then never_came = never_came - 1 end
   end
