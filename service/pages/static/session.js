@@ -112,5 +112,7 @@ if (freezeForm) {
     if (ok) location.assign(`/sessions/${encodeURIComponent(told.name)}/page`);
     else say(byId("freeze-told"), told, true);
   });
-  deleteForm();
 }
+
+// A frozen session can be deleted, but not frozen again.
+if (byId("delete-form")) deleteForm();
