@@ -93,3 +93,25 @@ def test_long_numbers_and_labels_stay_whole_and_in_place(open_page: Opened, told
             assert cell.evaluate("one => one.offsetWidth") <= 340
         if size == "desktop":
             assert page.locator("#inputs").evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_a_long_name_leaves_room_for_the_verdicts(open_page: Opened, told: Told) -> None:
+    before = told.entries[0]
+    long = {
+        "name": "0" * 64,
+        "t": 1_000_000,
+        "error_name": "RMSE",
+        "error": 2.4531e100,
+        "verdict": {"text": "1 % worse than the majority so far, not sure yet"},
+    }
+    told.entries[0] = before | long
+    try:
+        page = open_page("/?limit=5")
+        for width in (1081, 1440):
+            page.set_viewport_size({"width": width, "height": 800})
+            verdicts = page.locator(".sessions .verdict .mark")
+            expect(verdicts.first).to_contain_text("1 % worse")
+            assert max(one.evaluate("one => one.offsetHeight") for one in verdicts.all()) < 90
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+    finally:
+        told.entries[0] = before
