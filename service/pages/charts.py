@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
@@ -272,20 +272,28 @@ def _add_resources(found: Charts) -> None:
 
 
 def of_several(sessions: Sequence[Json]) -> Charts:
-    """Windowed error and mean loss of each session, by rounds."""
+    """Windowed error and mean loss of each session, by rounds. Classifiers and regressors, whose numbers do not compare, are
+    in charts of their own."""
     found = Charts()
-    errors, losses = [], []
     for i, one in enumerate(sessions):
         points = one.get("points") or {}
         for name in ("t", "window_error", "total_loss"):
             found.columns[f"{name}_{i}"] = points.get(name) or []
-        errors.append(Curve(one["name"], f"series-{i + 1}", f"window_error_{i}", f"t_{i}"))
-        losses.append(Curve(one["name"], f"series-{i + 1}", f"total_loss_{i}", f"t_{i}"))
-    is_rate = {one["error_name"] for one in sessions if one.get("error_name")} == {MISTAKE_RATE}
-    unit: Unit = "share" if is_rate else "number"
-    for id, title, about, face in (
-        ("error", "Windowed error", "Over the last rounds of each session.", Face("Error", unit, tuple(errors))),
-        ("loss", "Mean loss", "Over all rounds so far.", Face("Loss", "number", tuple(losses))),
-    ):
-        found.add(Chart(id, title, about, (face,), is_wide=True, has_marks=False))
+    measures = dict.fromkeys(one["error_name"] for one in sessions if one.get("error_name"))
+    for measure in measures:
+        names = {i: one["name"] for i, one in enumerate(sessions) if one.get("error_name") == measure}
+        is_rate = measure == MISTAKE_RATE
+        id, title, unit = ("rate", "Mistake rate", "share") if is_rate else ("rmse", "RMSE", "number")
+        members = "" if len(measures) == 1 else " of classifiers" if is_rate else " of regressors"
+        error = Face("Error", unit, _lines(names, "window_error"))
+        loss = Face("Loss", "number", _lines(names, "total_loss"))
+        about = "Over the last rounds of each session."
+        found.add(Chart(id, title, about, (error,), is_wide=True, has_marks=False))
+        about = "Over all rounds so far."
+        found.add(Chart(f"{id}-loss", f"Mean loss{members}", about, (loss,), is_wide=True, has_marks=False))
     return found
+
+
+def _lines(names: Mapping[int, str], column: str) -> tuple[Curve, ...]:
+    """A line for each of these sessions, by their place among all, in the same colour in every chart."""
+    return tuple(Curve(name, f"series-{i + 1}", f"{column}_{i}", f"t_{i}") for i, name in names.items())

@@ -112,13 +112,13 @@ def span(low: float | None, high: float | None) -> str:
 
 
 def value(given: Any) -> str:
-    """A JSON value on one line, truncated if it is long."""
+    """A JSON value on one line, truncated if it is long. A text is shown without quotes, unless it is empty."""
     # Each element of a list or object takes at least one character.
     if isinstance(given, list):
         given = given[:LONGEST]
     elif isinstance(given, dict):
         given = dict(islice(given.items(), LONGEST))
-    text = given if isinstance(given, str) else json_line(given)
+    text = given if isinstance(given, str) and given else json_line(given)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 

@@ -15,7 +15,8 @@ from .views import Json
 @final
 @dataclass(frozen=True, slots=True)
 class InputForm:
-    """`fields` has each name once. `example` is an input for the session; its values are those of the inputs that edit it."""
+    """`fields` has each name once; before the first inference, those that are declared, without columns. `example` is an
+    input for the session; its values are those of the inputs that edit it."""
 
     fields: list[Json]
     example: Any
@@ -38,10 +39,16 @@ class InputForm:
 def input_form(document: Json) -> InputForm:
     """The form of a session's document. It starts with an input that the session has seen, if there is one."""
     session = document["session"]
-    fields = _by_name(session.get("fields") or [])
+    fields = _by_name(session.get("fields") or _declared(session))
     rounds = (document.get("rounds") or {}).get("rounds") or (document.get("waiting") or {}).get("predictions") or []
     seen = rounds[0]["x"] if rounds else None
     return InputForm(fields, _made_up(session, fields, document.get("now")) if seen is None else seen)
+
+
+def _declared(session: Json) -> list[Json]:
+    """The fields of the schema, as far as it tells."""
+    schema: Mapping[str, Json] = (session.get("settings") or {}).get("schema") or {}
+    return [{"name": name, "columns": [], **declared} for name, declared in schema.items()]
 
 
 def _by_name(fields: list[Json]) -> list[Json]:

@@ -1,11 +1,11 @@
-"""What the charts write and draw where numbers are very large, very small, or few."""
+"""What the pages write and draw where numbers are very large, very small, or few, and where texts are long."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opened, Told
+from tests.browser.conftest import SIZES, Opened, Told
 from tests.browser.test_live import changed
 
 pytestmark = pytest.mark.browser
@@ -64,3 +64,54 @@ def test_a_number_between_two_that_are_not_known_is_a_dot(open_page: Opened, tol
         page = open_page("/sessions/demand/page")
         expect(page.locator("#plot-delay canvas")).to_be_visible()
         assert own_pixels(page, "delay") > 4
+
+
+def test_a_calibration_tells_numbers_only_at_the_cursor(open_page: Opened) -> None:
+    """Those of its last bin would look like a summary."""
+    page = open_page("/sessions/flights/page")
+    expect(page.locator("#legend-quality output").first).to_contain_text("%")
+    happened = page.locator("#legend-reliability output").first
+    expect(happened).to_have_text("")
+    page.locator("#plot-reliability .u-over").hover()
+    expect(happened).to_contain_text("%")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_long_numbers_and_labels_stay_whole_and_in_place(open_page: Opened, told: Told, size: str) -> None:
+    with changed(told, "demand"):
+        one = told.documents["demand"]
+        for last in one["rounds"]["rounds"]:
+            last |= {"label": "L" * 200, "y": "L" * 200, "value": None}
+        one["session"] |= {"t": 123_456_789, "fields": [{"name": "f" * 200, "type": "number", "columns": [0]}]}
+        one["session"]["metrics"] |= {"window_rmse": 2.4531e100, "rmse": 2.4531e100}
+        page = open_page("/sessions/demand/page", size=size)
+        number = page.locator("#numbers dd")
+        for i, text in ((0, "123,456,789"), (1, "2.453e+100"), (2, "2.453e+100")):
+            expect(number.nth(i)).to_have_text(text)
+            assert number.nth(i).evaluate("one => one.scrollWidth <= one.clientWidth && one.offsetHeight < 40")
+        for cell in page.locator("#rounds tbody tr:first-child td").all():
+            assert cell.evaluate("one => one.offsetWidth") <= 340
+        if size == "desktop":
+            assert page.locator("#inputs").evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_a_long_name_leaves_room_for_the_verdicts(open_page: Opened, told: Told) -> None:
+    before = told.entries[0]
+    long = {
+        "name": "0" * 64,
+        "t": 1_000_000,
+        "error_name": "RMSE",
+        "error": 2.4531e100,
+        "verdict": {"text": "1 % worse than the majority so far, not sure yet"},
+    }
+    told.entries[0] = before | long
+    try:
+        page = open_page("/?limit=5")
+        for width in (1081, 1440):
+            page.set_viewport_size({"width": width, "height": 800})
+            verdicts = page.locator(".sessions .verdict .mark")
+            expect(verdicts.first).to_contain_text("1 % worse")
+            assert max(one.evaluate("one => one.offsetHeight") for one in verdicts.all()) < 90
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+    finally:
+        told.entries[0] = before

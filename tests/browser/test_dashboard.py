@@ -290,6 +290,20 @@ def test_a_session_from_its_making_to_its_end(open_real: Opened) -> None:
     expect(page.locator(".sessions tbody tr")).to_have_count(1)
 
 
+def test_a_frozen_session_is_deleted_from_its_page(open_real: Opened, seen: Seen) -> None:
+    with httpx.Client(base_url=open_real.base) as http:
+        assert http.post("/sessions", json={"name": "moving", "learner": "mean"}).status_code == 201
+        assert http.post("/sessions/moving/rounds", json={"x": [[1.0]] * 8, "y": [1.0] * 8}).status_code == 200
+        assert http.post("/sessions/moving/freeze", json={"name": "still"}).status_code == 201
+        page = open_real("/sessions/still/page")
+        page.locator("#delete-form").get_by_role("textbox").fill("still")
+        page.locator("#delete-form").get_by_role("button").click()
+        expect(page.locator("h1")).to_have_text("Sessions")
+        assert http.get("/sessions/still").status_code == 404
+        assert http.delete("/sessions/moving").status_code == 204
+    assert seen.console == []
+
+
 def test_fields_write_the_input(open_page: Opened) -> None:
     page = open_page(PAGES["classes"])
     page.locator("[data-field=hour]").fill("5")

@@ -137,5 +137,22 @@ async def test_a_frozen_session_of_hashed_names_is_asked_by_name(memory: Api) ->
     await memory.predict(form.input, "still", wait=False)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_declared_session_is_asked_in_its_own_words_before_its_first_round(memory: Api, strict: bool) -> None:
+    schema = {"area": "number", "balcony": "boolean", "district": {"type": "category", "categories": ["north", "west"]}}
+    await memory.create(MEAN, strict=strict, schema=schema)
+    form = await form_of(memory)
+    assert form.input == {"area": 0.0, "balcony": False, "district": "north"}
+    assert form.offered == [["north", "west"]]
+    await memory.predict(form.input, wait=False)
+
+
+async def test_a_declared_session_of_lists_is_asked_by_a_list_before_its_first_round(memory: Api) -> None:
+    await memory.create(MEAN, strict=True, schema={"0": "number", "1": "number", "2": "number"})
+    form = await form_of(memory)
+    assert (form.input, form.values) == ([0.0] * 3, [])
+    await memory.predict(form.input, wait=False)
+
+
 def test_what_is_not_known_yet_is_made_up() -> None:
     assert input_form({"session": {"fields": None, "dim": None}, "now": NOW}).example == [0.0, 0.0]

@@ -177,5 +177,24 @@ def test_a_session_without_a_round_does_not_change_the_unit_of_others() -> None:
     fresh = {"name": "fresh", "error_name": None, "points": None}
     drawn = charts.of_several([known, fresh])
     assert [chart.faces[0].unit for chart in drawn.charts] == ["share", "number"]
-    numbers = charts.of_several([known, known | {"error_name": "RMSE"}])
-    assert numbers.charts[0].faces[0].unit == "number"
+    assert [chart.title for chart in drawn.charts] == ["Mistake rate", "Mean loss"]
+
+
+def test_mistake_rates_and_rmse_are_not_compared_on_one_axis() -> None:
+    points = {"t": [8], "window_error": [0.125], "total_loss": [0.5]}
+    rate = {"name": "rate", "error_name": "mistake rate", "points": points}
+    rmse = {"name": "rmse", "error_name": "RMSE", "points": points | {"window_error": [2e5]}}
+    drawn = charts.of_several([rmse, rate, rate | {"name": "late"}]).charts
+    assert [(chart.id, chart.title, chart.faces[0].unit) for chart in drawn] == [
+        ("rmse", "RMSE", "number"),
+        ("rmse-loss", "Mean loss of regressors", "number"),
+        ("rate", "Mistake rate", "share"),
+        ("rate-loss", "Mean loss of classifiers", "number"),
+    ]
+    lines = {chart.id: [(line.label, line.tone, line.y) for line in chart.legend] for chart in drawn}
+    assert lines["rmse"] == [("rmse", "series-1", "window_error_0")]
+    assert lines["rate"] == [("rate", "series-2", "window_error_1"), ("late", "series-3", "window_error_2")]
+
+
+def test_an_empty_text_can_be_seen() -> None:
+    assert (formats.value(""), formats.value(" a")) == ('""', " a")

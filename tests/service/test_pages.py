@@ -327,9 +327,21 @@ async def test_the_page_of_a_frozen_session_promises_no_rounds(memory: Api) -> N
     assert "it predicts, but learns nothing" in told.text
     assert "A frozen session has no rounds of its own." in told.text
     assert "with the first rounds" not in told.text
+    assert "No rounds yet" not in told.text
     for offered in ('id="freeze-form"', 'name="wait"'):
         assert offered not in told.text
         assert offered in (await memory.http.get("/sessions/a/page", headers=BROWSER)).text
+
+
+async def test_rounds_that_the_journal_no_longer_holds_are_not_called_none(
+    http: httpx.AsyncClient, views: MadeUp
+) -> None:
+    """Behind a snapshot it keeps 256 KiB, so none of a large request with many rounds."""
+    views.documents["flights"]["rounds"]["rounds"] = []
+    told = (await http.get("/sessions/flights/page")).text
+    assert "The journal no longer holds the last rounds." in told
+    assert "No rounds yet" not in told
+    assert "No rounds yet." in (await http.get("/sessions/fresh/page")).text
 
 
 async def test_the_page_of_a_challenger_offers_no_prediction(memory: Api) -> None:

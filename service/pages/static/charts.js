@@ -211,15 +211,15 @@ class Drawing {
     ctx.restore();
   }
 
-  /** Shows the numbers at the cursor, or else the latest ones, in the legend. */
+  /** Shows the numbers at the cursor in the legend, or else the latest ones, which a calibration does not have. */
   #tell(at) {
     const [, ...columns] = this.#plot?.data ?? table(this.#data, this.#shown.lines, this.#scale);
     const { value } = units[this.#shown.unit];
     this.outputs.forEach((output, i) => {
       const column = columns[i] ?? [];
-      const found = at === null || at === undefined ? column.findLast((one) => one !== null && one !== undefined) : column[at];
-      const isDiagonal = this.#chart.square && this.#chart.tones[i] === "rival";
-      output.textContent = isDiagonal || found === null || found === undefined ? "" : value(found * this.#scale);
+      const latest = this.#chart.square ? null : column.findLast((one) => one !== null && one !== undefined);
+      const found = at === null || at === undefined ? latest : column[at];
+      output.textContent = found === null || found === undefined ? "" : value(found * this.#scale);
     });
   }
 }

@@ -74,7 +74,7 @@ if (tryForm) {
     byId("try-box").hidden = !answer.ok;
     if (!answer.ok) return say(byId("try-told"), answer.told, true);
     const { told } = answer;
-    const forecast = told.label ?? told.value;
+    const forecast = told.label === "" ? '""' : (told.label ?? told.value);
     say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sureness(told)}`);
     byId("try-answer").textContent = JSON.stringify(told, null, 2);
     if (body.wait) soon();
@@ -112,5 +112,7 @@ if (freezeForm) {
     if (ok) location.assign(`/sessions/${encodeURIComponent(told.name)}/page`);
     else say(byId("freeze-told"), told, true);
   });
-  deleteForm();
 }
+
+// A frozen session can be deleted, but not frozen again.
+if (byId("delete-form")) deleteForm();
