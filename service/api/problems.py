@@ -283,7 +283,7 @@ def _say(item: Any, model: type[BaseModel] | None) -> str:
     message = item["msg"].removeprefix("Value error, ")
     for prefix in ("Input ", "String ", "List ", "Dictionary "):
         message = message.removeprefix(prefix)
-    return cut(message.replace("should", "must").removesuffix(" after validation, not 0"), MAX_TEXT)
+    return cut(re.sub(r" after validation, not \d+$", "", message.replace("should", "must")), MAX_TEXT)
 
 
 def install(app: FastAPI) -> None:

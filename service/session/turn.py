@@ -279,8 +279,11 @@ class Turn:
 
     def _check_learns(self) -> None:
         self._check_answers()
-        if self.session.frozen is not None:
-            raise SessionFrozen(f"Session {self._name!r} is frozen and learns nothing.", session=self._name)
+        if (frozen := self.session.frozen) is not None:
+            raise SessionFrozen(
+                f"Session {self._name!r} is frozen and learns nothing; it was made from {frozen.session!r}.",
+                session=self._name,
+            )
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ def _check(settings: _Settings, scheme: str) -> None:
             "wait_replicas must not be negative; wait_ms must be above 0 and at most half the deadline"
         )
     if settings.wait_replicas and scheme == "redis+cluster":
-        raise ConfigurationError("wait_replicas does not work with a cluster; set min-replicas-to-write on its nodes")
+        raise ConfigurationError("wait_replicas does not work with a cluster; leave it out")
 
 
 def _check_files(query: str) -> None:

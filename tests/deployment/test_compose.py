@@ -51,6 +51,8 @@ def test_no_container_may_do_more_than_it_needs(services: dict[str, dict[str, An
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert "privileged" not in service, name
+        # The options are this driver's: with another one as the engine's default, no container would start.
+        assert service["logging"]["driver"] == "json-file", name
         if name != "secrets":
             assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}, name
             assert service.get("user") != "0:0", name
@@ -80,6 +82,11 @@ def test_workers_alone_reach_redis(services: dict[str, dict[str, Any]]) -> None:
 def test_requests_get_their_time_when_a_worker_stops(services: dict[str, dict[str, Any]]) -> None:
     grace = int(services["okl"]["stop_grace_period"].removesuffix("s"))
     assert grace >= Settings.model_fields["shutdown_grace_s"].default + 5
+
+
+def test_redis_may_read_its_file_for_minutes(services: dict[str, dict[str, Any]]) -> None:
+    """Otherwise it is unhealthy after the retries, and Compose does not start the workers."""
+    assert services["redis"]["healthcheck"]["start_period"] == "10m0s"
 
 
 def test_what_is_mounted_is_in_the_checkout(services: dict[str, dict[str, Any]]) -> None:

@@ -20,6 +20,9 @@ MEASURED: Mapping[str, tuple[str, ...] | None] = {
     "measured.md": None,
     "drift.md": ("A half-life that is learned",),
     "intervals.md": ("Measured",),
+    "lags.md": None,
+    "learners/aioli.md": ("Config",),
+    "learners/nystrom-aioli.md": ("When to use it", "Cost"),
 }
 """Pages, and the headings of their sections that tell what was measured: None for all. What else they say is proved."""
 

@@ -136,9 +136,17 @@ def type_of(field: Json) -> str:
     if field["type"] == "array":
         fixed = field.get("minItems") if field.get("minItems") == field.get("maxItems") else None
         items = field.get("items", {})
-        plural = "lists of numbers" if items.get("type") == "array" else f"{type_of(items)}s"
+        plural = "lists of numbers" if items.get("type") == "array" else plural_of(items)
         return f"list of {fixed} {plural}" if fixed else f"list of {plural}"
     return f"{field['type']}{range_of(field)}"
+
+
+def plural_of(field: Json) -> str:
+    """The word in the plural, before its range."""
+    if "anyOf" in field:
+        return " and ".join(plural_of(one) for one in field["anyOf"])
+    word, space, bounds = type_of(field).partition(" ")
+    return f"{word}s{space}{bounds}"
 
 
 def range_of(field: Json) -> str:

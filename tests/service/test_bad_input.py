@@ -112,6 +112,14 @@ async def test_what_a_pattern_requires_is_told_in_words(memory: Api) -> None:
         assert words in (await memory.refused(problem, "POST", path, body, **more))["detail"]
 
 
+@pytest.mark.parametrize(("count", "told"), [(0, "must have at least 1 item"), (1001, "must have at most 1000 items")])
+async def test_a_list_of_a_wrong_length_is_told_in_plain_words(memory: Api, count: int, told: str) -> None:
+    await memory.create(MEAN)
+    body = {"x": [[1.0]] * count, "wait": False}
+    answer = await memory.refused("invalid-request", "POST", "/sessions/s/predictions", body)
+    assert answer["errors"] == [{"pointer": "/x", "detail": told}]
+
+
 async def test_a_body_without_a_length_is_cut_off(seeded: Api) -> None:
     """No more of it is read than the limit takes."""
     before = await everything(seeded)

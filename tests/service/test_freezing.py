@@ -151,6 +151,8 @@ async def test_a_frozen_session_learns_nothing(workers: tuple[Api, Api]) -> None
         for body in ({"x": X[0].tolist(), "y": 1}, {"id": "waits", "y": 1}, {"x": X[0].tolist(), "y": 1, "id": "u"}):
             problem = await api.refused("session-frozen", "POST", "/sessions/fixed/update", body)
             assert problem["session"] == "fixed"
+            # Where to report the truth instead.
+            assert problem["detail"].endswith("made from 's'.")
         await api.refused("session-frozen", "POST", "/update", {"session": "fixed", "x": X[0].tolist(), "y": 1})
         rounds = {"x": [X[0].tolist()], "y": [1]}
         await api.refused("session-frozen", "POST", "/sessions/fixed/rounds", rounds)
