@@ -169,6 +169,21 @@ def test_calls_point_to_the_place(client: Client) -> None:
         with pytest.raises((NotFinite, WrongType), match=f"^{pointer}: ") as caught:
             call()
         assert [error["pointer"] for error in caught.value.extra["errors"]] == [pointer]
+    missing: dict[str, Callable[[], Any]] = {
+        "/y": lambda: session.learn([0.0], NAN),
+        "/y/1501": lambda: session.play(np.zeros((1600, 1)), pd.Series([0.0] * 1501 + [None] + [0.0] * 98)),
+        "/y/0": lambda: client.rounds("s", [[0.0]], [None]),
+        "/weight/1": lambda: session.play([[0.0]] * 2, [0.0, 0.0], weight=[1.0, NAN]),
+        "/weight": lambda: session.learn([0.0], 1.0, weight=NAN),
+        "/update/y": lambda: session.step("p", pd.NaT, [0.0]),
+        "/sessions/1/y": lambda: client.update_several({"s": 0.0, "t": pd.NA}, id="p"),
+    }
+    for pointer, call in missing.items():
+        with pytest.raises(WrongType) as caught:
+            call()
+        assert str(caught.value) == f"{pointer}: is missing (None, NaN or NaT); leave out rounds without one"
+        assert [error["pointer"] for error in caught.value.extra["errors"]] == [pointer]
+    assert session.describe()["t"] == 0
     with session.stream() as stream, pytest.raises(WrongType, match=r"^/update/x/a: a value of type set"):
         stream.one({"update": {"x": {"a": {1}}, "y": 0.0}, "predict": {"x": [0.0]}})
 
