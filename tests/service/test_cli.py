@@ -73,7 +73,9 @@ def test_sessions_are_listed_inspected_and_deleted(okl, client: Client) -> None:
     assert '"warming_up": false' in okl("sessions", "a")
     okl("sessions", "a", "--delete")
     assert [session["name"] for session in client.sessions()] == ["b"]
-    assert "Session not found" in okl("sessions", "a", "--delete", code=1)
+    for arguments in (("sessions", "a"), ("sessions", "a", "--delete"), ("watch", "a", "--once")):
+        told = okl(*arguments, code=1)
+        assert told == "Session not found: There is no session 'a'; `okl sessions` lists those of a service.\n"
 
 
 @pytest.mark.parametrize("name", ["nobody", "a[/b]c", "[red]", "../x"])
