@@ -218,6 +218,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "no rows"),
     "a header alone": (b"a,y\n", "no rows"),
     "no such column": (b"a,b\n1,2\n", "no column 'y'"),
+    "semicolons": (b"a;y\n1;2\n", "separates its values by ';'; write it with commas"),
+    "tabs": (b"a\ty\n1\t2\n", "separates its values by"),
     "a short line": (b"a,y\n1\n", "line 2"),
     "a long line": (b"a,y\n1,2\n1,2,3\n", "line 3"),
     "no UTF-8": (b"a,y\n\xff,1\n", "UTF-8"),
