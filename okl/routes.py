@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from okl.answers import Prediction, id_of
-from okl.errors import ServiceError
+from okl.errors import ServiceError, WrongType
 from okl.settings import settings_json
 from okl.talks import Call, Json, Talk, path_of, segment
 from okl.values import as_json, row, rows, truth, truths
@@ -70,7 +70,7 @@ class Routes:
 
         Returns the result of `predict` for each input, or {"refused": a problem} for a prediction that cannot wait.
         """
-        named = {} if ids is None else {"ids": list(ids)}
+        named = {} if ids is None else {"ids": _listed(ids, "/ids")}
         body = {"x": rows(xs), "wait": wait} | named
         return (yield Call("POST", path_of(session, "predictions"), body, members=["predictions"]))
 
@@ -81,7 +81,7 @@ class Routes:
 
         Returns the result of `predict` for each session, or {"session", "refused": a problem} for one that rejected it.
         """
-        body = {"sessions": list(sessions), "x": row(x), "wait": wait} | _named(id)
+        body = {"sessions": _listed(sessions, "/sessions"), "x": row(x), "wait": wait} | _named(id)
         return (yield Call("POST", "/sessions/predict", body, members=["predictions"]))
 
     def update_several(self, truths: Mapping[str, Any], *, id: Id | None = None, x: Any = None) -> Talk[list[Json]]:
@@ -265,6 +265,14 @@ def _truth(y: Any, id: Id | None, x: Any, at: str = "") -> Json:
 
 def _named(id: Id | None) -> Json:
     return {} if id is None else {"id": id_of(id)}
+
+
+def _listed(names: Iterable[str], at: str) -> list[str]:
+    """Names or ids as a list. Raises WrongType for a single one, whose letters would be taken for names."""
+    if isinstance(names, str):
+        detail = f"must be a list, not one string; give [{names!r}]"
+        raise WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])
+    return list(names)
 
 
 def _learner(learner: Learner | None) -> Json:

@@ -161,6 +161,8 @@ def test_calls_point_to_the_place(client: Client) -> None:
         "/update/x/0": lambda: client.step("s", 0.0, x=[INF], next_x=[0.0]),
         "/predict/x/0": lambda: session.step("p", 0.0, [INF]),
         "/sessions/1/y": lambda: client.update_several({"s": 0.0, "t": INF}, id="p"),
+        "/sessions": lambda: client.predict_several("s", [0.0]),
+        "/ids": lambda: client.predict_many("s", [[0.0]], "p"),
         "/steps/0/predict/x/a": lambda: client.step_several([{"session": "s", "predict": {"x": {"a": INF}}}]),
         "/y_range/1": lambda: client.create("t", y_range=[0.0, INF]),
         "/learner/config/a": lambda: client.create("t", {"kind": "mean", "config": {"a": INF}}),
