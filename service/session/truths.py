@@ -171,7 +171,7 @@ class Truths:
         index = self.index_of(y)
         if index is None:
             names = listed([shown(name) for name in self.names])
-            raise invalid("/y", f"is {shown(y)}; the labels of this session are {names}", WrongTruth)
+            raise invalid("/y", f"is {shown(as_label(y))}; the labels of this session are {names}", WrongTruth)
         return index
 
     def from_truth(self, y: float) -> Scalar:
