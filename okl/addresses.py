@@ -26,7 +26,7 @@ def checked_url(url: str, what: str = "The url of a service") -> str:
     """
     try:
         parsed = httpx.URL(url)
-        is_web = parsed.scheme in ("http", "https") and parsed.host
+        is_web = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 1) < 1 << 16
     except (httpx.InvalidURL, TypeError):
         is_web = False
     if not is_web:

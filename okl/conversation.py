@@ -17,6 +17,7 @@ from typing import Any, Final, final
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from okl.addresses import is_this_machine, tls_mistake
+from okl.answers import Prediction, id_of
 from okl.errors import NotFinite, PayloadTooLarge, ServiceError, Unreachable, WrongType, passes
 from okl.forks import Ids
 from okl.masking import shown_url
@@ -200,7 +201,9 @@ class Conversation:
         named = {part: self._named(message[part]) for part in ("update", "predict") if part in message}
         if not named:
             named = dict(message)
-            if "id" not in named and named.get("wait", True):
+            if isinstance(named.get("id"), Prediction):
+                named["id"] = id_of(named["id"])
+            elif "id" not in named and named.get("wait", True):
                 named["id"] = self._ids.new()
         return named
 

@@ -14,7 +14,7 @@ from okl.forks import Ids
 from okl.frames import Form
 from okl.routes import ROUTES, Learner, Routes
 from okl.talks import Json, Talk, like
-from okl.values import column, rows
+from okl.values import rows, truths
 
 BLOCK: Final = 1_000
 """Most rounds of one request; fewer if the service finds that too large."""
@@ -94,15 +94,15 @@ class Rounds:
 
         X is a list of inputs or a data frame, y a list or column of as many truths, `weight` of as many weights.
         """
-        inputs, truths, weights = rows(X), column(y), None if weight is None else column(weight, "/weight")
-        if len(inputs) != len(truths):
-            raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
+        inputs, known, weights = rows(X), truths(y), None if weight is None else truths(weight, "/weight")
+        if len(inputs) != len(known):
+            raise ValueError(f"there are {len(inputs)} inputs and {len(known)} truths")
         if weights is not None and len(inputs) != len(weights):
             raise ValueError(f"there are {len(inputs)} inputs and {len(weights)} weights")
         parts: list[Played] = []
-        for part in _shown(_parts(len(truths)), len(truths), self.name, is_shown=progress):
+        for part in _shown(_parts(len(known)), len(known), self.name, is_shown=progress):
             own = None if weights is None else weights[part]
-            parts += yield from self.blocks(inputs[part], truths[part], part.start, own)
+            parts += yield from self.blocks(inputs[part], known[part], part.start, own)
         return Played.joined(parts, Form.of(X))
 
     def blocks(

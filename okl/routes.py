@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from okl.answers import Prediction, id_of
-from okl.errors import ServiceError
+from okl.errors import ServiceError, WrongType
 from okl.settings import settings_json
 from okl.talks import Call, Json, Talk, path_of, segment
-from okl.values import as_json, column, row, rows
+from okl.values import as_json, row, rows, truth, truths
 
 Learner = Mapping[str, Any] | str
 
@@ -30,7 +30,7 @@ class Routes:
 
     def update(self, session: str, y: Any, *, id: Id | None = None, x: Any = None, weight: float = 1.0) -> Talk[Json]:
         """Report the truth of the prediction `id`, or of the input `x`."""
-        weighted = {} if weight == 1.0 else {"weight": as_json(weight, "/weight")}
+        weighted = {} if weight == 1.0 else {"weight": truth(weight, "/weight")}
         return (yield Call("POST", path_of(session, "update"), _truth(y, id, x) | weighted))
 
     def step(
@@ -59,8 +59,8 @@ class Routes:
 
         `weight`, a list or column too, gives the weights of the rounds, 1 by default.
         """
-        weighted = {} if weight is None else {"weight": column(weight, "/weight")}
-        body = {"x": rows(x), "y": column(y)} | weighted | _named(id)
+        weighted = {} if weight is None else {"weight": truths(weight, "/weight")}
+        body = {"x": rows(x), "y": truths(y)} | weighted | _named(id)
         return (yield Call("POST", path_of(session, "rounds"), body))
 
     def predict_many(
@@ -70,7 +70,7 @@ class Routes:
 
         Returns the result of `predict` for each input, or {"refused": a problem} for a prediction that cannot wait.
         """
-        named = {} if ids is None else {"ids": list(ids)}
+        named = {} if ids is None else {"ids": _listed(ids, "/ids")}
         body = {"x": rows(xs), "wait": wait} | named
         return (yield Call("POST", path_of(session, "predictions"), body, members=["predictions"]))
 
@@ -81,7 +81,7 @@ class Routes:
 
         Returns the result of `predict` for each session, or {"session", "refused": a problem} for one that rejected it.
         """
-        body = {"sessions": list(sessions), "x": row(x), "wait": wait} | _named(id)
+        body = {"sessions": _listed(sessions, "/sessions"), "x": row(x), "wait": wait} | _named(id)
         return (yield Call("POST", "/sessions/predict", body, members=["predictions"]))
 
     def update_several(self, truths: Mapping[str, Any], *, id: Id | None = None, x: Any = None) -> Talk[list[Json]]:
@@ -90,7 +90,7 @@ class Routes:
         Returns the result of `update` for each session, or {"session", "refused": a problem} for one that rejected its truth;
         the others learned theirs.
         """
-        reports = [{"session": name, "y": as_json(y, f"/sessions/{i}/y")} for i, (name, y) in enumerate(truths.items())]
+        reports = [{"session": name, "y": truth(y, f"/sessions/{i}/y")} for i, (name, y) in enumerate(truths.items())]
         body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})
         return (yield Call("POST", "/sessions/update", body, members=["updates"]))
 
@@ -260,11 +260,19 @@ ROUTES: Final = Routes()
 
 def _truth(y: Any, id: Id | None, x: Any, at: str = "") -> Json:
     """The body of an update, or its part `at` of one."""
-    return {"y": as_json(y, f"{at}/y")} | _named(id) | ({} if x is None else {"x": row(x, f"{at}/x")})
+    return {"y": truth(y, f"{at}/y")} | _named(id) | ({} if x is None else {"x": row(x, f"{at}/x")})
 
 
 def _named(id: Id | None) -> Json:
     return {} if id is None else {"id": id_of(id)}
+
+
+def _listed(names: Iterable[str], at: str) -> list[str]:
+    """Names or ids as a list. Raises WrongType for a single one, whose letters would be taken for names."""
+    if isinstance(names, str):
+        detail = f"must be a list, not one string; give [{names!r}]"
+        raise WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])
+    return list(names)
 
 
 def _learner(learner: Learner | None) -> Json:

@@ -36,7 +36,7 @@ class Stream:
     """A socket to one session, created by `Client.stream`. It must not be used by several threads at once.
 
     A message is `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or `{"update": ..., "predict": ...}`, with
-    inputs and truths as `Client` takes them. A message without an id gets one. If the connection breaks or a refusal is
+    inputs, truths and ids as `Client` takes them. A message without an id gets one. If the connection breaks or a refusal is
     retryable, the stream reconnects and resends all unanswered messages in order. Raises Unreachable after 30 s without a
     connection or an answer, and PayloadTooLarge for a message over the service's limit, or answers too large for one frame.
     """

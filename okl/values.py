@@ -40,8 +40,24 @@ def rows(X: Any, at: str = "/x") -> list[Any]:
         raise _pointed(error, None, at) from None
 
 
+def truth(y: Any, at: str = "/y") -> Any:
+    """One truth as JSON. Raises WrongType if it is missing: None, NaN or NaT."""
+    value = as_json(y, at)
+    if value is None:
+        raise _missing(at)
+    return value
+
+
+def truths(y: Any, at: str = "/y") -> list[Any]:
+    """Many truths or weights as JSON. Raises WrongType for a missing one, and as `column` does."""
+    values = column(y, at)
+    if None in values:
+        raise _missing(f"{at}/{values.index(None)}")
+    return values
+
+
 def column(y: Any, at: str = "/y") -> list[Any]:
-    """Many truths as JSON. Raises WrongType for a data frame that does not have exactly one column."""
+    """Many values as JSON. Raises WrongType for a data frame that does not have exactly one column."""
     listed = None
     try:
         found = frame_of(y)
@@ -136,6 +152,11 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
     if value.ndim:
         return enumerate(value)
     return [(name, value[name]) for name in value.dtype.names or ()]
+
+
+def _missing(at: str) -> WrongType:
+    detail = "is missing (None, NaN or NaT); leave out rounds without one"
+    return WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])
 
 
 def _wrong_type(detail: str) -> WrongType:

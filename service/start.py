@@ -17,6 +17,7 @@ module imports nothing that imports numpy.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import platform
 import signal
@@ -115,6 +116,10 @@ def main() -> None:
     # module (numpy does so). Until a command has imported all it needs, signals end the process without involving Python.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the locale's encoding lacks becomes a question mark, and no traceback.
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")
     try:
         prepare(os.environ)
     except ValueError as error:

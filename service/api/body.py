@@ -29,13 +29,13 @@ from starlette.types import Receive, Scope, Send
 from okl.errors import UnsupportedMediaType
 
 from ..session.inputs import invalid
-from . import patterns
 from .bodies import check_encoding, content_type, too_large
 from .calls import Parameter, plan
 from .problems import validation_problem
 from .queries import check_query
 from .request_checks import LIMITS
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
+from .values import Id
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -58,13 +58,10 @@ def _unquoted(value: object) -> object:
 
 async def idempotency_key(
     key: Annotated[
-        str | None,
+        Id | None,
         BeforeValidator(_unquoted),
         Header(
             alias="Idempotency-Key",
-            min_length=1,
-            max_length=128,
-            pattern=patterns.ID,
             description="An alternative to `id` in the body: a request that is sent again with the same key is applied once.",
         ),
     ] = None,

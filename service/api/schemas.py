@@ -17,6 +17,7 @@ from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.records.warmup import ROUNDS
 from okl_core.types import MAX_CLASSES
 
+from ..session.truths import as_label
 from .values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scalar, Text, Vector, Wire
 
 
@@ -186,7 +187,7 @@ class SessionSettings(Wire):
         # In JSON 1 and true are different values; in Python they are equal.
         if len(set(map(label_key, labels))) < len(labels):
             raise ValueError("`labels` must be different values")
-        return tuple(int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
+        return tuple(map(as_label, labels))
 
     @field_validator("y_range")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from pydantic import (
     AfterValidator,
@@ -11,11 +11,13 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PlainValidator,
     Strict,
     StringConstraints,
     Tag,
     WithJsonSchema,
 )
+from pydantic_core import PydanticCustomError
 
 from ..keys.caller import named
 from . import patterns
@@ -49,8 +51,15 @@ def _tag(value: Any) -> str:
     return "<null>" if value is None else "<number>"
 
 
+def _refuse_null(value: object) -> NoReturn:
+    raise PydanticCustomError("scalar", "Input should be a number, a string or a boolean, not null")
+
+
 _AnyScalar = Annotated[
-    Annotated[Boolean, Tag("<boolean>")] | Annotated[Text, Tag("<text>")] | Annotated[Number, Tag("<number>")],
+    Annotated[Boolean, Tag("<boolean>")]
+    | Annotated[Text, Tag("<text>")]
+    | Annotated[Number, Tag("<number>")]
+    | Annotated[bool, PlainValidator(_refuse_null), Tag("<null>")],
     Discriminator(
         _tag,
         custom_error_type="scalar",

@@ -93,8 +93,8 @@ async def _try_to_export(store: Store, name: str, writer: ArchiveWriter, *, miss
         raise
     except ServiceError as error:
         writer.drop()
-        if missing_ok and isinstance(error, SessionNotFound):
-            return None
+        if isinstance(error, SessionNotFound):
+            return None if missing_ok else Carried(name, trouble=error.title)
         return Carried(name, trouble=f"{error.title}: {error.detail}")
 
 

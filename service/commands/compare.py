@@ -102,6 +102,8 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
         for number, (x, y) in enumerate(zip(inputs, truths, strict=True)):
             if not isinstance(x, Mapping | list):
                 raise ConfigurationError(f"Row {number} is neither a list nor an object: {x!r:.100}.")
+            if y is None:
+                raise ConfigurationError(f"Truth {number} is missing; leave out the rows without a truth.")
             if not isinstance(y, bool | int | float | str):
                 raise ConfigurationError(f"Truth {number} is neither a label nor a number: {y!r}.")
             yield RecordedRow(number, x, y, str(number))

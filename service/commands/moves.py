@@ -12,7 +12,7 @@ import typer
 from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
 from .options import StoreOption
-from .outcome import errors_in_a_line
+from .outcome import errors_in_a_line, text_of
 from .stores import check_kept, check_there, opened
 from .terminal import console
 
@@ -217,7 +217,7 @@ async def _each(
         except (StoreUnavailable, StoreTimeout):
             raise
         except ServiceError as error:
-            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), what)
+            _say(Carried(name, trouble=text_of(error)), what)
             failed += 1
         else:
             if moved.is_new or otherwise is None:

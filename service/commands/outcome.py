@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
-from okl.errors import ConfigurationError, ServiceError, StoreTimeout, StoreUnavailable
+from okl.errors import ConfigurationError, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable
 
 from ..start import heed_signals
 
@@ -22,7 +22,7 @@ def errors_in_a_line() -> Iterator[None]:
     try:
         yield
     except ServiceError as error:
-        fail(f"{error.title}: {error.detail}", _exit_code(error))
+        fail(text_of(error), _exit_code(error))
     except ValueError as error:
         if (wrong := _wrong_settings(error)) is None:
             raise
@@ -47,6 +47,13 @@ def _wrong_settings(error: ValueError) -> str | None:
         wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         return f"Setting {'; '.join(wrong)}"
     return None
+
+
+def text_of(error: ServiceError) -> str:
+    """What a command prints of an error. A missing session's own text tells callers of the API how to create it."""
+    if isinstance(error, SessionNotFound):
+        return f"{error.title}: There is no session {error.extra.get('session')!r}; `okl sessions` lists those of a service."
+    return f"{error.title}: {error.detail}"
 
 
 def _exit_code(error: ServiceError) -> int:

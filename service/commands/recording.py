@@ -21,6 +21,9 @@ MOST_LETTERS: Final = 8 << 20
 
 PREVIOUS: Final = "previous"
 
+OTHER_MARKS: Final = (";", "\t", "|")
+"""What separates values in files that are not CSV."""
+
 MANY_LABELS: Final = 20
 """From more labels on, most of them numbers, the user is told why they are labels."""
 
@@ -55,11 +58,11 @@ class Selection:
 
     @classmethod
     def of(cls, label: str, *, drop: str | None, only: str | None, fill: str, rows: int | None = None) -> Selection:
-        """Parse options: names separated by commas; a value, `previous` or `none`. Raises ConfigurationError."""
+        """Parse options: names as in a CSV file's header; a value, `previous` or `none`. Raises ConfigurationError."""
         if drop is not None and only is not None:
             raise ConfigurationError("Give --drop or --only, not both.")
         value = None if fill.lower() == "none" else _cell(fill)
-        return cls(label, _names(drop), _names(only), value, rows)
+        return cls(label.strip(), _names(drop), _names(only), value, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,9 @@ def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iter
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(name.strip() for name in text.split(","))
+    if text is None:
+        return ()
+    return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])) or ("",)
 
 
 def _cell(text: str) -> Cell:
@@ -175,10 +180,14 @@ def _cell(text: str) -> Cell:
 
 def _columns(path: Path, selection: Selection) -> tuple[str, ...]:
     """The columns of the inputs, in the order of the file."""
-    names = next(_cells(path), (0, []))[1]
+    names = _header(_cells(path))
     label, known = selection.label, ", ".join(names)
     if not names:
         raise ConfigurationError(f"{path} has no rows below its header.")
+    if len(names) == 1 and (mark := next((mark for mark in OTHER_MARKS if mark in known), None)) is not None:
+        raise ConfigurationError(
+            f"{path} separates its values by {mark!r}; write it with commas. Its header is {known}."
+        )
     if len(set(names)) != len(names) or "" in names:
         raise ConfigurationError(f"{path}: every column needs a unique name; it has {known}.")
     for name in (label, *selection.drop, *selection.only):
@@ -190,6 +199,11 @@ def _columns(path: Path, selection: Selection) -> tuple[str, ...]:
     if not wanted:
         raise ConfigurationError(f"{path} has no column besides {label!r}.")
     return tuple(name for name in names if name in wanted)
+
+
+def _header(cells: Iterator[tuple[int, list[str]]]) -> list[str]:
+    """The names in the first line, without surrounding blanks, like all cells; empty if there is none."""
+    return [name.strip() for name in next(cells, (0, []))[1]]
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -215,7 +229,7 @@ def _lines(file: TextIO, path: Path) -> Iterator[str]:
 
 def _rows(path: Path, selection: Selection, columns: Sequence[str]) -> Iterator[RecordedRow]:
     cells = _cells(path)
-    names = next(cells, (0, []))[1]
+    names = _header(cells)
     last: dict[str, Cell] = dict.fromkeys(columns)
     digest = hashlib.blake2b(repr((selection.label, columns, selection.fill)).encode(), digest_size=6)
     for number, (line, texts) in enumerate(islice(cells, selection.rows)):

@@ -21,7 +21,7 @@ from okl_core.types import F64, LARGEST_AUTO_TRUTH, MAX_CLASSES, LearnerConfig
 from .definition import Definition, Scalar
 from .inputs import invalid, shown
 from .scorecard import Judge
-from .truths import Truths
+from .truths import Truths, as_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Task:
 
     def with_label(self, label: Scalar) -> Task:
         """The task with one more label."""
-        truths = replace(self.truths, labels=(*self.truths.names, label))
+        truths = replace(self.truths, labels=(*self.truths.names, as_label(label)))
         return replace(self, truths=truths, judge=replace(self.judge, truths=truths))
 
 

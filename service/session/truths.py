@@ -22,6 +22,11 @@ EXACT: Final = 2**53
 """Below it every integer is a float of its own."""
 
 
+def as_label(value: Scalar) -> Scalar:
+    """The value as a label: an integer for a whole float, so that a label 1 is answered as 1, not 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
+
+
 class Answer(NamedTuple):
     """A forecast in the session's terms.
 
@@ -166,7 +171,7 @@ class Truths:
         index = self.index_of(y)
         if index is None:
             names = listed([shown(name) for name in self.names])
-            raise invalid("/y", f"is {shown(y)}; the labels of this session are {names}", WrongTruth)
+            raise invalid("/y", f"is {shown(as_label(y))}; the labels of this session are {names}", WrongTruth)
         return index
 
     def from_truth(self, y: float) -> Scalar:

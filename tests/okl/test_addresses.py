@@ -17,7 +17,9 @@ def session(client: Client) -> str:
     return "near"
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000", "ftp://okl.example", "http://", "http://a:b", ""])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "localhost:8000", "ftp://okl.example", "http://", "http://a:b", "http://a:65536", ""]
+)
 def test_what_is_no_url_is_told_at_once(url: str) -> None:
     """Not after 30 s, as where nobody answers."""
     started = time.monotonic()

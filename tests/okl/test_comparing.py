@@ -132,7 +132,7 @@ def test_all_learners_are_compared_on_labels_or_all_on_numbers() -> None:
     ("rows", "truths", "told"),
     [
         ([], [], "no rows"),
-        ([[1.0]], [None], "neither a label"),
+        ([[1.0]] * 2, [1.0, float("nan")], "Truth 1 is missing; leave out the rows"),
         ([[1.0]] * 2, [{}, 1.0], "neither a label"),
         ([[1.0]] * 2, ["a"] * 2, "two"),
         ([1.0, 2.0], [1.0, 2.0], "Row 0 is neither a list"),

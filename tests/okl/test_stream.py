@@ -183,6 +183,17 @@ def test_inputs_are_those_of_the_client(client: Client, session: str, name: str)
             assert "refused" not in next(stream.ask([message]))
 
 
+def test_a_prediction_stands_for_its_id(client: Client, session: str) -> None:
+    rounds = client.session(session)
+    one, two, silent = rounds.predict([1.0]), rounds.predict([2.0]), rounds.predict([3.0], wait=False)
+    with client.stream(session) as stream:
+        assert stream.one({"id": one, "y": 1.0})["id"] == one.id
+        step = {"update": {"id": two, "y": 1.0}, "predict": {"x": [0.0], "id": "next"}}
+        assert stream.one(step)["update"]["id"] == two.id
+        with pytest.raises(ValueError, match="wait=False"):
+            stream.one({"id": silent, "y": 1.0})
+
+
 def test_an_infinite_number_is_refused_in_its_place(client: Client, session: str) -> None:
     messages = [{"x": [1.0]}, {"x": [float("inf")]}, {"x": [2.0]}]
     with client.stream(session) as stream:

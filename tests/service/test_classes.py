@@ -199,6 +199,17 @@ async def test_labels_keep_their_types(memory: Api, labels: list[Any]) -> None:
         await memory.update(labels[k], id=prediction["id"])
 
 
+async def test_labels_that_are_collected_keep_their_types(api: Api) -> None:
+    """Whole numbers are integers, as those that are declared are."""
+    labels = ["a", 1, 2.5, True, 3]
+    await api.create({"kind": "auto", "config": {"truth": "classes"}})
+    for row in range(2):
+        await api.rounds(X[5 * row : 5 * row + 5].tolist(), labels)
+    last = await api.call("GET", "/sessions/s/rounds?last=5")
+    for found in (await api.inspect())["labels"], [one["y"] for one in last["rounds"]][::-1]:
+        assert [(one, type(one)) for one in found] == [(label, type(label)) for label in labels]
+
+
 @pytest.mark.parametrize("kind", ["one-vs-rest", "softmax-aioli with a learned half-life", "pool"])
 async def test_without_labels_classes_are_numbered(memory: Api, kind: str) -> None:
     own = {"pool": POOL["config"], "one-vs-rest": {}}.get(kind, LEARNED["config"])

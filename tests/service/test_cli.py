@@ -73,7 +73,9 @@ def test_sessions_are_listed_inspected_and_deleted(okl, client: Client) -> None:
     assert '"warming_up": false' in okl("sessions", "a")
     okl("sessions", "a", "--delete")
     assert [session["name"] for session in client.sessions()] == ["b"]
-    assert "Session not found" in okl("sessions", "a", "--delete", code=1)
+    for arguments in (("sessions", "a"), ("sessions", "a", "--delete"), ("watch", "a", "--once")):
+        told = okl(*arguments, code=1)
+        assert told == "Session not found: There is no session 'a'; `okl sessions` lists those of a service.\n"
 
 
 @pytest.mark.parametrize("name", ["nobody", "a[/b]c", "[red]", "../x"])
@@ -216,6 +218,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "no rows"),
     "a header alone": (b"a,y\n", "no rows"),
     "no such column": (b"a,b\n1,2\n", "no column 'y'"),
+    "semicolons": (b"a;y\n1;2\n", "separates its values by ';'; write it with commas"),
+    "tabs": (b"a\ty\n1\t2\n", "separates its values by"),
     "a short line": (b"a,y\n1\n", "line 2"),
     "a long line": (b"a,y\n1,2\n1,2,3\n", "line 3"),
     "no UTF-8": (b"a,y\n\xff,1\n", "UTF-8"),

@@ -161,6 +161,8 @@ def test_calls_point_to_the_place(client: Client) -> None:
         "/update/x/0": lambda: client.step("s", 0.0, x=[INF], next_x=[0.0]),
         "/predict/x/0": lambda: session.step("p", 0.0, [INF]),
         "/sessions/1/y": lambda: client.update_several({"s": 0.0, "t": INF}, id="p"),
+        "/sessions": lambda: client.predict_several("s", [0.0]),
+        "/ids": lambda: client.predict_many("s", [[0.0]], "p"),
         "/steps/0/predict/x/a": lambda: client.step_several([{"session": "s", "predict": {"x": {"a": INF}}}]),
         "/y_range/1": lambda: client.create("t", y_range=[0.0, INF]),
         "/learner/config/a": lambda: client.create("t", {"kind": "mean", "config": {"a": INF}}),
@@ -169,6 +171,21 @@ def test_calls_point_to_the_place(client: Client) -> None:
         with pytest.raises((NotFinite, WrongType), match=f"^{pointer}: ") as caught:
             call()
         assert [error["pointer"] for error in caught.value.extra["errors"]] == [pointer]
+    missing: dict[str, Callable[[], Any]] = {
+        "/y": lambda: session.learn([0.0], NAN),
+        "/y/1501": lambda: session.play(np.zeros((1600, 1)), pd.Series([0.0] * 1501 + [None] + [0.0] * 98)),
+        "/y/0": lambda: client.rounds("s", [[0.0]], [None]),
+        "/weight/1": lambda: session.play([[0.0]] * 2, [0.0, 0.0], weight=[1.0, NAN]),
+        "/weight": lambda: session.learn([0.0], 1.0, weight=NAN),
+        "/update/y": lambda: session.step("p", pd.NaT, [0.0]),
+        "/sessions/1/y": lambda: client.update_several({"s": 0.0, "t": pd.NA}, id="p"),
+    }
+    for pointer, call in missing.items():
+        with pytest.raises(WrongType) as caught:
+            call()
+        assert str(caught.value) == f"{pointer}: is missing (None, NaN or NaT); leave out rounds without one"
+        assert [error["pointer"] for error in caught.value.extra["errors"]] == [pointer]
+    assert session.describe()["t"] == 0
     with session.stream() as stream, pytest.raises(WrongType, match=r"^/update/x/a: a value of type set"):
         stream.one({"update": {"x": {"a": {1}}, "y": 0.0}, "predict": {"x": [0.0]}})
 

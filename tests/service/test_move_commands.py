@@ -125,8 +125,9 @@ def test_an_address_that_is_too_long_is_told_before_anything_is_moved(store: str
 
 def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     target, file = f"sqlite:///{tmp_path / 'target.sqlite3'}", tmp_path / "all.okl"
-    assert "Session not found" in okl("export", "nobody", "--store", store, "--out", str(file), code=1)
-    assert "Session not found" in okl("move", "nobody", "--store", store, "--to", target, code=1)
+    assert okl("export", "nobody", "--store", store, "--out", str(file), code=1) == "nobody: Session not found\n"
+    told = okl("move", "nobody", "--store", store, "--to", target, code=1)
+    assert told == "nobody: Session not found: There is no session 'nobody'; `okl sessions` lists those of a service.\n"
     assert "there already" in okl("move", "--store", store, "--to", store, code=2)
     assert "unknown scheme" in okl("move", "--store", store, "--to", "mongo://host", code=2)
     told = okl("move", "a", "--store", store, "--to", target, "--tell", "notaurl", code=2)

@@ -312,6 +312,9 @@ async def test_an_id_may_come_in_a_header(api: Api) -> None:
     assert await api.call("POST", path, body, headers={"Idempotency-Key": '"key"'}) == first | {"duplicate": True}
     assert await api.call("POST", path, body | {"id": "key"}, headers=headers) == first | {"duplicate": True}
     await api.refused("invalid-request", "POST", path, body | {"id": "other"}, headers=headers)
+    for key, detail in (("k" * 129, "must have at most 128 characters"), ('""', "must have at least 1 character")):
+        problem = await api.refused("invalid-request", "POST", path, body, headers={"Idempotency-Key": key})
+        assert problem["detail"] == f"/Idempotency-Key: {detail}"
     assert (await api.call("POST", "/sessions/s/predict", {"x": [1.0]}, headers={"Idempotency-Key": "p"}))["id"] == "p"
     block = await api.call("POST", "/sessions/s/rounds", {"x": [[1.0]], "y": [2.0]}, headers={"Idempotency-Key": "b"})
     assert block["id"] == "b"

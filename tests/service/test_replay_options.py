@@ -259,6 +259,16 @@ def test_columns_are_picked_and_dropped(run, client: Client, tmp_path: Path) -> 
     assert {session["name"] for session in client.sessions()} == {"dropped", "only"}
 
 
+def test_names_with_commas_and_blanks(run, client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text('"size, in m",  kind , y \n' + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(6)))
+    run(path, "--session", "all", "--label", "y")
+    run(path, "--session", "dropped", "--label", " y ", "--drop", '"size, in m"')
+    run(path, "--session", "only", "--label", "y", "--only", '"size, in m" , kind')
+    taken = {name: sorted(client.last_rounds(name, 1)[0]["x"]) for name in ("all", "dropped", "only")}
+    assert taken == {"all": ["kind", "size, in m"], "dropped": ["kind"], "only": ["kind", "size, in m"]}
+
+
 @pytest.mark.parametrize(("fill", "third"), [("none", None), ("previous", "above"), ("0.5", 0.5), ("gone", "gone")])
 def test_blanks_are_filled(run, client: Client, tmp_path: Path, fill: str, third: Any) -> None:
     path = stream(tmp_path / "s.csv", 4)

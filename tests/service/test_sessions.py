@@ -246,7 +246,7 @@ async def test_a_type_that_is_none(memory: Api, declared: Any) -> None:
 async def test_a_truth_of_null(memory: Api) -> None:
     await memory.call("POST", "/sessions", {"name": "s", "labels": ["n", "y"]}, status=201)
     problem = await memory.refused("wrong-type", "POST", "/sessions/s/update", {"x": [1.0], "y": None})
-    assert problem["errors"] == [{"pointer": "/y", "detail": "must be a number, a string or a boolean"}]
+    assert problem["errors"] == [{"pointer": "/y", "detail": "must be a number, a string or a boolean, not null"}]
 
 
 async def test_the_catalogue(memory: Api) -> None:

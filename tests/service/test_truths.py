@@ -133,6 +133,7 @@ def test_an_error_names_some_of_many_labels() -> None:
         ((False, True), "yes", "is 'yes'; the labels of this session are false, true"),
         (("no", 1), False, "is false; the labels of this session are 'no', 1"),
         ((0, 1), 0.5, "is 0.5; the labels of this session are 0, 1"),
+        ((0, 1), 2.0, "is 2; the labels of this session are 0, 1"),
         ((0, 1), np.float64(0.5), "is 0.5; the labels of this session are 0, 1"),
     ],
 )

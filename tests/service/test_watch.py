@@ -117,6 +117,15 @@ def test_lines_on_each_change_until_it_is_gone(url: str, client: Client, tmp_pat
         assert process.stderr.read() == "Session gone: s was deleted.\n"
 
 
+def test_a_locale_without_the_characters_gets_question_marks(url: str, client: Client, tmp_path: Path) -> None:
+    fill(client, "s")
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    with okl("watch", "s", "--once", cwd=tmp_path, is_warm=False, OKL_URL=url, **locale) as process:
+        told, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert "????" in told
+
+
 def test_ctrl_c_ends_it_without_a_word(url: str, client: Client, tmp_path: Path) -> None:
     fill(client, "s")
     with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
