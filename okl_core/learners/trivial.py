@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -27,9 +26,6 @@ from okl_core.types import (
     Stored,
     Target,
 )
-
-TIE = -math.ulp(0.0)
-"""The negative number next to 0: it stands for the label -1, and rounds to 0 in any loss."""
 
 
 class TrivialConfig(LearnerConfig):
@@ -87,10 +83,7 @@ class LastLabel(_Trivial):
 @final
 @register
 class Majority(_Trivial):
-    """Predict the label seen more often so far, with the probability (n₊ + 1/2) / (n + 1) of Krichevsky-Trofimov.
-
-    On a tie, as before the first round, the label is -1, and the loss that of a forecast of 0.
-    """
+    """Predict the label seen more often so far, with the probability (n₊ + 1/2) / (n + 1) of Krichevsky-Trofimov."""
 
     kind: ClassVar[str] = "majority"
     references: ClassVar[tuple[str, ...]] = ("krichevsky1981",)
@@ -103,7 +96,7 @@ class Majority(_Trivial):
 
     def predict(self, config: TrivialConfig, state: PastTruths, x: F64) -> Forecast:
         positives = (state.t + state.total) / 2.0
-        return Forecast(float(np.sign(state.total)) or TIE, (positives + 0.5) / (state.t + 1.0))
+        return Forecast(float(np.sign(state.total)), (positives + 0.5) / (state.t + 1.0))
 
 
 @final

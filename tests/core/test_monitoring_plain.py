@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from okl_core import create
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import InputError, LabelError, NonFiniteError, StateFormatError
 from okl_core.monitoring import Judgement, Plain, PlainClasses, PlainNumbers, Verdict
@@ -44,15 +43,6 @@ def test_a_tie_goes_to_the_lowest_class() -> None:
     assert plain.issued() == (1.0, 1.0)
     plain.learn(2)
     assert plain.issued() == (2.0, 2.0)
-
-
-@given(st.lists(st.sampled_from([-1.0, 1.0]), max_size=60))
-def test_the_learner_majority_issues_the_labels_of_the_plain_forecaster(truths: list[float]) -> None:
-    """Ties too, which had the other label: on labels that alternate, it made a mistake in every round."""
-    y = np.array(truths)
-    values = create("majority", 1).run(np.zeros((len(y), 1)), y).values
-    issued = PlainClasses.of(2).run((y + 1.0) / 2.0).values[:, 0]
-    assert [value >= 0.0 for value in values] == [top == 1.0 for top in issued]
 
 
 def test_the_probabilities_are_those_of_classes_that_are_known() -> None:
