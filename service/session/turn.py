@@ -48,7 +48,7 @@ from .requests import (
     Report,
     Result,
     Updated,
-    part_id,
+    earlier_entry_id,
     repointed,
 )
 from .rounds_played import rounds_played
@@ -311,7 +311,7 @@ class Turn:
         id = batch.id or self._new_id()
         *first, (count, blob) = ran.entries
         for i, earlier in enumerate(first):
-            self._append(earlier[0], part_id(id, i), earlier[1])
+            self._append(earlier[0], earlier_entry_id(id, i), earlier[1])
         self._append(count, id, blob, answer)
         self.progress = progress_of(self._identity, batch)
         return lambda _: played

@@ -14,7 +14,7 @@ from ..session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from ..session.definition import Scalar
 from ..session.history.view import HistoryView, view_of
 from ..session.inputs import invalid
-from ..session.requests import request_id
+from ..session.requests import id_of_request
 from ..session.scorecard import Issued
 from ..session.session import Session
 from ..session.summary import summary_of
@@ -185,5 +185,5 @@ def _past(
             value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
     waited = None if math.isnan(waited_s) else waited_s
     return PastRound(
-        t, request_id(entry.id), decoded.moment.at, x, truth, label, value, probability, loss, error, waited
+        t, id_of_request(entry.id), decoded.moment.at, x, truth, label, value, probability, loss, error, waited
     )
