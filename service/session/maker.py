@@ -102,7 +102,7 @@ class Maker:
         choices: bytes | None,
         *,
         unless: tuple[Preparation | None, LearnerSpec | None],
-        spec: LearnerSpec | None = None,
+        spec: LearnerSpec | None,
     ) -> tuple[PreparedLearner, bytes] | None:
         """A learner that has learned these rounds, and the choices of its run.
 
