@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from okl.errors import UnsupportedMediaType
 
-from ..session.inputs import invalid
+from ..pointers import invalid
 from . import patterns
 from .bodies import check_encoding, content_type, too_large
 from .calls import Parameter, plan

@@ -17,8 +17,8 @@ from okl_core.kernels.kernels import KERNELS
 from okl_core.losses import LOSSES
 
 from ..keys import caller
+from ..pointers import invalid
 from ..rounds import Rounds
-from ..session.inputs import invalid
 from ..session.requests import Report, Stepped
 from . import wire
 from .answers import (

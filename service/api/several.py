@@ -13,7 +13,7 @@ from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
 from okl.values import Json
 
 from ..keys import caller
-from ..session.inputs import invalid
+from ..pointers import invalid
 from ..session.requests import Updated
 from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
 from .problems import document_for, unexpected_document

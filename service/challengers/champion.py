@@ -12,9 +12,9 @@ from okl_core import LearnerSpec
 from okl_core.errors import OklError
 from okl_core.records.record import weights_of
 
+from ..pointers import invalid
 from ..session.codec import RoundEntry, WaitingEntry, decode_entry
 from ..session.definition import Definition
-from ..session.inputs import invalid
 from ..session.requests import Lesson, Question
 from ..session.scorecard import Issued
 from ..session.session import Session

@@ -22,7 +22,7 @@ from okl.errors import (
     TemplateNotFound,
 )
 
-from ..session.inputs import invalid
+from ..pointers import invalid
 from ..sessions import Sessions
 from ..store.base import Gone, Store
 from ..store.template_store import TEMPLATE_BYTES, TemplateRecords, TemplateStore

@@ -9,11 +9,11 @@ from itertools import islice, pairwise
 
 from okl_core.records.record import Raw
 
+from ..pointers import invalid
 from ..rounds import Rounds
 from ..session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from ..session.definition import Scalar
 from ..session.history.view import HistoryView, view_of
-from ..session.inputs import invalid
 from ..session.requests import id_of_request
 from ..session.scorecard import Issued
 from ..session.session import Session
