@@ -58,8 +58,7 @@ def lesson_of(entry: Entry, task: Task) -> Lesson:
     decoded = decode_entry(entry.blob)
     at, waited_s = decoded.moment.at, decoded.moment.waited_s
     if isinstance(decoded, RoundEntry):
-        issued = Issued(decoded.issued, decoded.label, decoded.sure)
-        errors = [_error(task, issued, decoded.y)]
+        errors = [_error(task, decoded.issued, decoded.y)]
         is_late = decoded.trivial is not None
         y = [task.truths.from_truth(decoded.y)]
         weight = weights_of([decoded.weight])

@@ -252,7 +252,7 @@ class Turn:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
         if truths.is_classifier:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
-        return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
+        return Updated(self._name, id, t, pending.loss, error=(entry.issued.value - entry.y) * truths.unit)
 
     def _round_of(self, report: Report, known: WaitingEntry | Waiting | None) -> WaitingEntry | Raw:
         """The report's prediction or input. Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""

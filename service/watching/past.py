@@ -158,8 +158,7 @@ def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
     """The rounds of an entry, the newest first."""
     decoded = decode_entry(entry.blob)
     if isinstance(decoded, RoundEntry):
-        issued = Issued(decoded.issued, decoded.label, decoded.sure)
-        yield _past(entry, entry.tip.round, decoded, decoded.x, decoded.y, issued, task)
+        yield _past(entry, entry.tip.round, decoded, decoded.x, decoded.y, decoded.issued, task)
         return
     last = len(decoded.y) - 1
     for i in range(last, -1, -1):
