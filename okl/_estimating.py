@@ -19,7 +19,7 @@ from okl.answers import Label, label_key
 from okl.errors import NotFinite, WrongType
 from okl.values import check_distinct, converted, frame_of
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
-from okl_core.contract.checked import checked_truth
+from okl_core.contract.arguments import checked_truth
 from okl_core.contract.learner import taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.contract.truth_choice import for_truths

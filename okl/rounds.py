@@ -13,8 +13,8 @@ from okl.errors import PayloadTooLarge, ServiceError, SessionExists
 from okl.forks import Ids
 from okl.frames import Form
 from okl.routes import ROUTES, Learner, Routes
-from okl.talks import Json, Talk, like
-from okl.values import rows, truths
+from okl.talks import Talk, like
+from okl.values import Json, rows, truths
 
 BLOCK: Final = 1_000
 """Most rounds of one request; fewer if the service finds that too large."""

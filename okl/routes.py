@@ -8,8 +8,8 @@ from typing import Any, Final, final
 from okl.answers import Prediction, id_of
 from okl.errors import ServiceError, WrongType
 from okl.settings import settings_json
-from okl.talks import Call, Json, Talk, path_of, segment
-from okl.values import as_json, row, rows, truth, truths
+from okl.talks import Call, Talk, path_of, segment
+from okl.values import Json, as_json, row, rows, truth, truths
 
 Learner = Mapping[str, Any] | str
 

@@ -21,8 +21,6 @@ P = ParamSpec("P")
 
 Talk = Generator["Call", Any, T]
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -11,6 +11,9 @@ from typing import Any
 
 from okl.errors import InvalidInput, NotFinite, WrongType
 
+Json = dict[str, Any]
+"""A JSON object."""
+
 
 def row(x: Any, at: str = "/x") -> Any:
     """One input as a JSON object or list; a data frame must have exactly one row. Errors are those of `as_json`."""

@@ -233,25 +233,12 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         counts=counts,
         alarmed=None if webhook is None else webhook.note,
         committed=roster.wake,
+        # Defined below: templates make sessions, and sessions are inspected through the rounds.
         make=lambda name: templates.make(name),
     )
     past = PastReader(store, rounds, waiting_s=settings.waiting_expires_s)
     event_streams = EventStreams(past, most=settings.max_watchers)
     conversations = Conversations(rounds, most=settings.max_streams)
-
-    def gauges() -> dict[str, float]:
-        return {
-            "okl_waiting_limit": settings.max_waiting,
-            "okl_queued_requests": rounds.queued,
-            "okl_event_streams": event_streams.count,
-            "okl_streams": conversations.count,
-            "okl_copies": len(replicas),
-            "okl_copies_bytes": replicas.nbytes,
-            "okl_webhook_waiting": 0 if webhook is None else webhook.waiting,
-            "okl_challengers": roster.count,
-        }
-
-    counts.gauges = gauges
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
@@ -266,7 +253,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         replaced=None if webhook is None else webhook.take_over,
     )
     feeder = Feeder(store, rounds, counts)
-    return Worker(
+    worker = Worker(
         settings=settings,
         store=store,
         replicas=replicas,
@@ -295,6 +282,8 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
             patience_s=settings.patience_s,
         ),
     )
+    counts.gauges = worker.gauges
+    return worker
 
 
 def _webhook(settings: Settings, store: Store, counts: Counts) -> Webhook | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from okl.errors import InvalidConfig
+from okl.errors import InvalidConfig, InvalidInput
 from okl.values import json_pointer
 
 
@@ -29,6 +29,11 @@ def pointer_in(document: Any, location: Sequence[str | int]) -> str:
             continue
         parts.append(part)
     return json_pointer(parts)
+
+
+def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
+    """An error at one place of a request; `pointer` is empty for the whole body."""
+    return kind(f"{pointer or 'the body'}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
 def invalid_config(learner: dict[str, Any], wrong: Sequence[tuple[Sequence[str | int], str]]) -> InvalidConfig:

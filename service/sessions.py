@@ -20,7 +20,7 @@ from okl.errors import (
 )
 from okl_core import LearnerSpec
 from okl_core import errors as core
-from okl_core.contract.frozen import Rule
+from okl_core.contract.frozen import FreezeRule
 from okl_core.monitoring.verdict import Judgement
 from okl_core.records.preparation import Preparation
 
@@ -115,7 +115,7 @@ class Sessions:
         named = {} if definition.template is None else {"template": definition.template}
         log.info("session created", extra=facts | named)
 
-    async def freeze(self, name: str, new_name: str, rule: Rule) -> Inspected:
+    async def freeze(self, name: str, new_name: str, rule: FreezeRule) -> Inspected:
         """Create a frozen session from the present round of this one.
 
         Raises SessionNotFound, CannotFreeze, SessionExists, LimitReached.

@@ -13,7 +13,7 @@ from okl_core.automatic.auto_config import AutoConfig
 from okl_core.automatic.class_mixture import ClassForecast, ClassMixture, scaled_forecasts
 from okl_core.automatic.number_mixture import NumberForecast, NumberMixture
 from okl_core.automatic.regressors import RegressorsRound, RegressorsState
-from okl_core.contract.checked import check_new_classes
+from okl_core.contract.arguments import check_new_classes
 from okl_core.errors import DivergedError
 from okl_core.losses import log_loss
 from okl_core.types import F64, LARGEST_AUTO_TRUTH, Forecast, LearnerState, Round

@@ -130,7 +130,7 @@ class Regressors(NamedTuple):
         embedding, known = self.embedding, state.embedding
         row, kappa = self.kernel.row(known.points, x), self.kernel.at(x)
         phi = embedding.coordinates(known, row)
-        return self._project(state, x, phi, embedding.choose(known, t, x, row, phi, kappa, rng))
+        return self._project(state, x, phi, embedding.choose(known, t, row, phi, kappa, rng))
 
     def _project(self, state: RegressorsState, x: F64, phi: F64, growth: Growth | None) -> RegressorsRound:
         linear = self._linear(x[None, :])[:, 0]

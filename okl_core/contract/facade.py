@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from okl_core.contract.checked import checked_dim, checked_input, checked_truth, not_finite
-from okl_core.contract.given import as_numbers
+from okl_core.contract.arguments import as_numbers, checked_dim, checked_input, checked_truth, not_finite
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng

@@ -26,8 +26,8 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from okl_core.contract.arguments import as_numbers
 from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
-from okl_core.contract.given import as_numbers
 from okl_core.contract.learner import Spec
 from okl_core.contract.probabilities import joined_probabilities
 from okl_core.contract.rng import RoundRng
@@ -36,7 +36,8 @@ from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo, Standing,
 
 T = TypeVar("T")
 
-Rule = Literal["last", "uniform"]
+FreezeRule = Literal["last", "uniform"]
+"""Which state is frozen: the current one, or the one before a round drawn uniformly."""
 
 RESERVOIR = "reservoir/"
 """Prefix of the arrays that `state` adds to those of the learner; no field of a state can begin with it."""
@@ -245,7 +246,7 @@ class FrozenLearner:
     With `lags` in the spec it keeps using the lags of that round; pass newer truths as `lags=`.
     """
 
-    def __init__(self, learner: OnlineLearner, rule: Rule = "last") -> None:
+    def __init__(self, learner: OnlineLearner, rule: FreezeRule = "last") -> None:
         """Take ownership of the learner, which must not be used elsewhere."""
         self._learner = learner
         self.spec = learner.spec
@@ -300,7 +301,7 @@ class FrozenLearner:
         return self._learner.nbytes
 
 
-def freeze(learner: OnlineLearner | ReservoirLearner, rule: Rule = "last") -> FrozenLearner:
+def freeze(learner: OnlineLearner | ReservoirLearner, rule: FreezeRule = "last") -> FrozenLearner:
     """A fixed predictor made from a learner; the learner itself is not changed.
 
     Parameters

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from okl_core.contract.given import as_numbers
+from okl_core.contract.arguments import as_numbers
 from okl_core.contract.lags import MAX_LAGS, first_lags, lag_rows
 from okl_core.contract.learned_half_life import has_learned_half_life, mixture
 from okl_core.contract.probabilities import given_probabilities

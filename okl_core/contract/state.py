@@ -23,7 +23,7 @@ from typing import IO, Any, Final, TypeVar, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.contract.checked import checked_dim
+from okl_core.contract.arguments import checked_dim
 from okl_core.errors import StateFormatError
 from okl_core.types import F64, LearnerState, StatePart, Stored
 

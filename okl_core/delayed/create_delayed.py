@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from okl_core.contract.checked import checked_dim
+from okl_core.contract.arguments import checked_dim
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec
 from okl_core.delayed.delayed_aar import DelayedAar
 from okl_core.delayed.delayed_learner import DelayedLearner

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from okl_core.contract.checked import checked_input, checked_truth
+from okl_core.contract.arguments import checked_input, checked_truth
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.threads import needs_one_thread, one_thread_if
 from okl_core.errors import InputError

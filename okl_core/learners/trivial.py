@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 from pydantic import Field
 
-from okl_core.contract.checked import check_new_classes
+from okl_core.contract.arguments import check_new_classes
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import StateFormatError

@@ -149,7 +149,7 @@ class Bank(Unit[BankState, BankRound]):
         for i, y in zip(members, truths, strict=True):
             t, rule = int(learned[i]) + 1, self._members[i].rule
             played.append(state.posteriors[i].play(t, phi, kappa, y, rule, rng)[1:])
-        growth = embedding.choose(known, state.t + 1, x, row, phi, kappa, rng)
+        growth = embedding.choose(known, state.t + 1, row, phi, kappa, rng)
         return BankRound(x, phi, members, played, growth)
 
     def learn(self, state: BankState, played: BankRound) -> None:

@@ -153,10 +153,8 @@ class Embedding(NamedTuple):
         """Return how many points the budget still allows, possibly infinity."""
         return math.inf if self.budget is None else self.budget - len(state.points)
 
-    def choose(
-        self, state: EmbeddingState, t: int, x: F64, row: F64, phi: F64, kappa: float, rng: RoundRng
-    ) -> Growth | None:
-        """Choose whether to keep x of round t, with its row, phi and kappa, without changing state; None if not kept.
+    def choose(self, state: EmbeddingState, t: int, row: F64, phi: F64, kappa: float, rng: RoundRng) -> Growth | None:
+        """Choose whether to keep the input of round t, with its row, phi and kappa, without changing state; None if not kept.
 
         Raise DivergedError.
         """

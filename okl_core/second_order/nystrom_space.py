@@ -164,7 +164,7 @@ class NystromSpace(NamedTuple):
         row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
         phi = embedding.coordinates(known, row)
         moments, projection, decision = state.posterior.play(t, phi, kappa, y, rule, rng)
-        growth = embedding.choose(known, t, x, row, phi, kappa, rng)
+        growth = embedding.choose(known, t, row, phi, kappa, rng)
         return NystromRound(moments, decision, phi, projection, growth)
 
     def absorb(self, state: NystromState, t: int, x: F64, played: NystromRound) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from okl_core import LearnerSpec
-from okl_core.contract.frozen import Rule
+from okl_core.contract.frozen import FreezeRule
 from okl_core.records.fields import FieldKind
 from okl_core.types import Target
 
@@ -205,7 +205,7 @@ class Frozen(WireAnswer):
 
     session: str
     t: int
-    rule: Rule
+    rule: FreezeRule
 
 
 class FieldAnswer(WireAnswer):

@@ -19,8 +19,8 @@ from okl.frames import of_one_type
 from okl_core.records.record import weights_of
 from okl_core.types import F64
 
+from ..pointers import invalid
 from ..session.definition import Input, Scalar
-from ..session.inputs import invalid
 from ..session.requests import Columns, Labels, RoundsPlayed
 from .problems import from_validation
 from .round_schemas import Weight

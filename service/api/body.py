@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from okl.errors import UnsupportedMediaType
 
-from ..session.inputs import invalid
+from ..pointers import invalid
 from .bodies import check_encoding, content_type, too_large
 from .calls import Parameter, plan
 from .problems import validation_problem
@@ -187,15 +187,15 @@ class SolvedByFastAPI:
 
 @dataclass(frozen=True)
 class Way:
-    """One mount point of a route in an app: its path, whether the direct path may be used, and FastAPI's handler."""
+    """One mount point of a route in an app: its path, whether it can be called without FastAPI, and FastAPI's handler."""
 
     path: re.Pattern[str]
-    is_plain: bool
+    is_direct: bool
     make: Callable[[], Handler]
 
     @cached_property
     def solved(self) -> Handler:
-        """Made when it is first used, which takes milliseconds: where the direct path may be used, it hardly ever is."""
+        """Made when it is first used, which takes milliseconds: where `is_direct`, it hardly ever is."""
         return self.make()
 
 
@@ -246,8 +246,8 @@ class BodyRoute(APIRoute):
                     needs += context.dependencies
                     make = partial(_solved, context, endpoint, readers, finish, check, needs, proxy(app))
                     # FastAPI enforces its own body limit in its own handler only.
-                    is_plain = planned is not None and not needs and context.max_body_size is None
-                    found.append(Way(compile_path(context.path)[0], is_plain, make))
+                    is_direct = planned is not None and not needs and context.max_body_size is None
+                    found.append(Way(compile_path(context.path)[0], is_direct, make))
             return found
 
         def way_in(app: FastAPI, scope: Scope) -> Way | None:
@@ -269,7 +269,7 @@ class BodyRoute(APIRoute):
             if planned is None or app is None or app.dependency_overrides:
                 return False
             way = way_in(app, scope)
-            if way is None or not way.is_plain:
+            if way is None or not way.is_direct:
                 return False
             request = Request(scope, receive, send)
             response = finish(await planned.run(request, check(request)))

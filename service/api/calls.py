@@ -104,15 +104,15 @@ class Plan:
         return await self.call.function(**values)
 
 
-class NotPlain(Exception):
+class NeedsFastAPI(Exception):
     """The signature has something that only FastAPI can solve."""
 
 
 def _call_of(function: Callable[..., Any], body: str = "") -> Call:
-    """Raises NotPlain."""
+    """Raises NeedsFastAPI."""
     # FastAPI would call a plain function in a thread.
     if not inspect.iscoroutinefunction(function):
-        raise NotPlain
+        raise NeedsFastAPI
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters
     arguments = tuple((name, _source(one, hints.get(name))) for name, one in parameters.items() if name != body)
@@ -126,12 +126,12 @@ def _source(parameter: inspect.Parameter, hint: Any) -> Source:
     dependency = next((one for one in metadata if isinstance(one, Dependency)), None)
     field = next((one for one in metadata if isinstance(one, HeaderField | PathField)), None)
     if dependency is not None:
-        is_plain = type(dependency) is Dependency and dependency.scope is None and field is None
-        if not is_plain or dependency.dependency is None:
-            raise NotPlain
+        is_ordinary = type(dependency) is Dependency and dependency.scope is None and field is None
+        if not is_ordinary or dependency.dependency is None:
+            raise NeedsFastAPI
         return _call_of(dependency.dependency)
     if field is None:
-        raise NotPlain
+        raise NeedsFastAPI
     location = "path" if isinstance(field, PathField) else "header"
     alias = field.alias or (parameter.name if location == "path" else parameter.name.replace("_", "-"))
     return Parameter(location, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
@@ -144,7 +144,7 @@ def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Plan | 
     (body, reader), *_ = readers.items()
     try:
         call = _call_of(endpoint, body)
-    except NotPlain:
+    except NeedsFastAPI:
         return None
     functions = list(call.functions())
     # FastAPI would call a shared dependency only once.

@@ -15,7 +15,7 @@ from .body import BodyRoute, reply
 from .dependencies import ChallengersDep, IfMatch, SessionPath
 from .problems import responses
 from .queries import KNOWN_QUERY
-from .routes import BODY, MOVES, STORE
+from .routes import BODY, SESSION, STORE, with_headers
 from .schemas import ChallengerBody
 from .values import OwnName
 
@@ -24,17 +24,15 @@ bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 
 ChallengerPath = Annotated[OwnName, Path(description="Name of the challenger.")]
 
-_SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
-
 
 @bodies.post(
     "/sessions/{session}/challengers",
     response_model=ChallengerAnswer,
     status_code=201,
-    responses={201: {"headers": {"Location": {"schema": {"type": "string"}}}}}
+    responses=with_headers(201, "Location")
     | responses(
         *BODY,
-        *_SESSION,
+        *SESSION,
         errors.InvalidConfig,
         errors.UnknownLearner,
         errors.SessionExists,
@@ -54,7 +52,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
 @router.get(
     "/sessions/{session}/challengers",
     response_model=ChallengerList,
-    responses=responses(errors.InvalidInput, *_SESSION),
+    responses=responses(errors.InvalidInput, *SESSION),
     summary="List a session's challengers",
 )
 async def list_challengers(session: SessionPath, challengers: ChallengersDep) -> Response:
@@ -65,7 +63,7 @@ async def list_challengers(session: SessionPath, challengers: ChallengersDep) ->
 @router.get(
     "/sessions/{session}/challengers/{challenger}",
     response_model=ChallengerAnswer,
-    responses=responses(errors.InvalidInput, *_SESSION),
+    responses=responses(errors.InvalidInput, *SESSION),
     summary="Inspect a challenger",
 )
 async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
@@ -89,7 +87,7 @@ async def detach(session: SessionPath, challenger: ChallengerPath, challengers: 
     "/sessions/{session}/challengers/{challenger}/promote",
     response_model=SessionDetail,
     responses=responses(
-        errors.InvalidInput, *_SESSION, errors.CannotPromote, errors.PreconditionFailed, errors.LimitReached
+        errors.InvalidInput, *SESSION, errors.CannotPromote, errors.PreconditionFailed, errors.LimitReached
     ),
     summary="Promote a challenger",
 )

@@ -61,6 +61,19 @@ class Worker:
     feeder: Feeder
     challengers: Challengers
 
+    def gauges(self) -> dict[str, float]:
+        """What there is at present, by the names of the series."""
+        return {
+            "okl_waiting_limit": self.settings.max_waiting,
+            "okl_queued_requests": self.rounds.queued,
+            "okl_event_streams": self.event_streams.count,
+            "okl_streams": self.conversations.count,
+            "okl_copies": len(self.replicas),
+            "okl_copies_bytes": self.replicas.nbytes,
+            "okl_webhook_waiting": 0 if self.webhook is None else self.webhook.waiting,
+            "okl_challengers": self.roster.count,
+        }
+
     def end_streams(self) -> None:
         """End the streams that would otherwise never end."""
         self.event_streams.close()

@@ -52,8 +52,8 @@ class LinesRoute(KindRoute):
 class Streamed(Response):
     """An answer in parts. It does not listen for the client's disconnect, since the body may still be being read."""
 
-    def __init__(self, parts: AsyncGenerator[bytes], media_type: str = MEDIA_TYPE) -> None:
-        super().__init__(media_type=media_type)
+    def __init__(self, parts: AsyncGenerator[bytes]) -> None:
+        super().__init__(media_type=MEDIA_TYPE)
         del self.headers["content-length"]
         self._parts = parts
 

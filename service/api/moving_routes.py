@@ -23,7 +23,7 @@ from .body import BodyRoute, reply
 from .dependencies import IfMatch, SessionPath, StatesDep, wrong_header
 from .problems import responses
 from .queries import KNOWN_QUERY
-from .routes import BODY, CREATED, MOVES, STORE, with_headers
+from .routes import BODY, CREATED, MOVES, SESSION, STORE, with_headers
 from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionSettings
 from .values import OwnName
 
@@ -34,7 +34,6 @@ STATE = "application/octet-stream"
 CHUNK_BYTES = 1 << 20
 _ANY = "*"
 
-_SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 _FILE = {STATE: {"schema": {"type": "string", "format": "binary"}}}
 _TAGGED = with_headers(200, "ETag")
 _DOWNLOAD = {200: _TAGGED[200] | {"content": _FILE}}
@@ -46,7 +45,7 @@ CheckpointPath = Annotated[OwnName, Path(description="Name of the checkpoint.")]
 @router.get(
     "/sessions/{session}/snapshot",
     response_class=Response,
-    responses=_DOWNLOAD | responses(errors.InvalidInput, *_SESSION),
+    responses=_DOWNLOAD | responses(errors.InvalidInput, *SESSION),
     summary="Download a session's state",
 )
 async def take_snapshot(session: SessionPath, states: StatesDep) -> Response:
@@ -81,7 +80,7 @@ async def _state_of(request: Request) -> bytes:
     | _TAGGED
     | responses(
         *BODY,
-        *_SESSION,
+        *SESSION,
         errors.InvalidSnapshot,
         errors.PreconditionRequired,
         errors.PreconditionFailed,
@@ -139,7 +138,7 @@ def _check(definition: Definition) -> None:
     "/sessions/{session}/clone",
     response_model=SessionDetail,
     status_code=201,
-    responses=CREATED | responses(*BODY, *_SESSION, errors.SessionExists, errors.LimitReached),
+    responses=CREATED | responses(*BODY, *SESSION, errors.SessionExists, errors.LimitReached),
     summary="Clone a session",
 )
 async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Response:
@@ -152,7 +151,7 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     "/sessions/{session}/checkpoints",
     response_model=CheckpointAnswer,
     status_code=201,
-    responses=responses(*BODY, *_SESSION, errors.LimitReached, errors.CheckpointNotFound),
+    responses=responses(*BODY, *SESSION, errors.LimitReached, errors.CheckpointNotFound),
     summary="Keep a session's state as a checkpoint",
 )
 async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: StatesDep) -> Response:
@@ -189,7 +188,7 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
     responses=_TAGGED
     | responses(
         *BODY,
-        *_SESSION,
+        *SESSION,
         errors.CheckpointNotFound,
         errors.InvalidSnapshot,
         errors.PreconditionRequired,
@@ -209,7 +208,7 @@ async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep,
     "/sessions/{session}/rename",
     response_model=SessionDetail,
     responses=with_headers(200, "Location", "ETag")
-    | responses(*BODY, *_SESSION, errors.SessionExists, errors.SessionFollows),
+    | responses(*BODY, *SESSION, errors.SessionExists, errors.SessionFollows),
     summary="Rename a session",
 )
 async def rename(body: RenameBody, session: SessionPath, states: StatesDep) -> Response:

@@ -38,8 +38,7 @@ from okl.errors import (
 from okl.values import json_pointer
 from okl_core.contract.wrong_fields import unknown_field
 
-from ..pointers import WrongMember
-from ..session.inputs import invalid
+from ..pointers import WrongMember, invalid
 from ..telemetry.counts import Counts
 from .patterns import REQUIRED
 

@@ -13,7 +13,7 @@ from fastapi.params import Header, Path, Query
 from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 
-from ..session.inputs import invalid
+from ..pointers import invalid
 
 _SHOWN: Final = 64
 

@@ -17,8 +17,8 @@ from okl_core.kernels.kernels import KERNELS
 from okl_core.losses import LOSSES
 
 from ..keys import caller
+from ..pointers import invalid
 from ..rounds import Rounds
-from ..session.inputs import invalid
 from ..session.requests import Report, Stepped
 from . import wire
 from .answers import (
@@ -82,14 +82,13 @@ BODY = (
     errors.UnsupportedMediaType,
     errors.RequestTimeout,
 )
+SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
+"""The errors of a request that loads a session."""
+
 ROUNDS = (
     *BODY,
-    *STORE,
-    *MOVES,
-    errors.SessionNotFound,
-    errors.SessionFailed,
+    *SESSION,
     errors.NumericalFailure,
-    errors.Overloaded,
     errors.IdConflict,
     errors.SessionFollows,
     errors.LimitReached,
@@ -277,15 +276,11 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     responses=CREATED
     | responses(
         *BODY,
-        *STORE,
-        *MOVES,
-        errors.SessionNotFound,
+        *SESSION,
         errors.CannotFreeze,
         errors.SessionExists,
-        errors.SessionFailed,
         errors.LimitReached,
         errors.TooManyRequests,
-        errors.Overloaded,
     ),
     summary="Freeze a session",
 )
@@ -313,8 +308,7 @@ async def list_sessions(
 @sessions.get(
     "/sessions/{session}",
     response_model=SessionDetail,
-    responses=with_headers(200, "ETag")
-    | responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE),
+    responses=with_headers(200, "ETag") | responses(errors.InvalidInput, *SESSION),
     summary="Inspect a session",
 )
 async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
@@ -353,9 +347,9 @@ def _catalogue(registered: tuple[str, ...]) -> bytes:
     return bytes(reply(catalogue()).body)
 
 
-_OPENMETRICS = "application/openmetrics-text"
-
 # -- operations -----------------------------------------------------------------------------------------------------
+
+_OPENMETRICS = "application/openmetrics-text"
 
 
 @operations.get("/healthz", response_model=Readiness, summary="Liveness probe")

@@ -11,7 +11,7 @@ from pydantic.functional_validators import field_validator, model_validator
 
 from okl.answers import label_key
 from okl_core import LearnerSpec
-from okl_core.contract.frozen import Rule
+from okl_core.contract.frozen import FreezeRule
 from okl_core.errors import did_you_mean, quoted
 from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.records.warmup import ROUNDS
@@ -317,7 +317,7 @@ class FreezeBody(Wire):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2026-11", "rule": "last"}]})
 
     name: Name = Field(description="Name of the new session.")
-    rule: Rule = Field(
+    rule: FreezeRule = Field(
         default="last",
         description="The state now, or the one before a round drawn uniformly from all rounds, which needs `reservoir`.",
     )

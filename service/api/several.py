@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 from starlette.types import Scope
 
 from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
+from okl.values import Json
 
 from ..keys import caller
-from ..session.inputs import invalid
+from ..pointers import invalid
 from ..session.requests import Updated
 from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
 from .problems import document_for, unexpected_document
@@ -20,7 +21,6 @@ from .round_schemas import StepRequest, Wait, Weight
 from .values import Id, Input, KnownName, Scalar, Wire
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 
 class PredictSeveral(Wire):

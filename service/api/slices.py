@@ -21,8 +21,7 @@ from pydantic.fields import FieldInfo
 
 from okl.errors import PayloadTooLarge, ServiceError
 
-from ..pointers import WrongMember
-from ..session.inputs import invalid
+from ..pointers import WrongMember, invalid
 from .problems import MAX_COUNTED, from_validation, not_json, validation_problem
 
 SLICE_BYTES: Final = 32 << 10

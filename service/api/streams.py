@@ -16,8 +16,8 @@ from okl import errors
 from okl.errors import ServiceError, UnsupportedMediaType
 
 from ..keys import caller
+from ..pointers import invalid
 from ..rounds import Rounds
-from ..session.inputs import invalid
 from ..session.requests import Batch, RoundsPlayed
 from . import arrow, wire
 from .accepted import quality

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from okl.measures import error_name
+from okl.values import Json
 from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import Judgement
 
 from ..session.history.alarms import Alarm
 from ..session.history.words import alarm_text, outcome_text, verdict_text
-
-Json = dict[str, Any]
 
 
 def verdict(found: Judgement | None, *, is_classifier: bool) -> Json | None:

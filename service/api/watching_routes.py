@@ -20,14 +20,14 @@ from .dependencies import EventStreamsDep, PastDep, RoundsDep, SessionPath, Sess
 from .problems import responses
 from .queries import KNOWN_QUERY
 from .round_schemas import PredictManyBody
-from .routes import MOVES, PREDICT, STORE
+from .routes import MOVES, PREDICT, SESSION, STORE
 from .values import Id
 from .watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
 
 router = APIRouter(tags=["watching"], dependencies=[KNOWN_QUERY])
 bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 
-_LOOK = (errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
+_LOOK = (errors.InvalidInput, *SESSION)
 _CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 

@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from okl.errors import ServiceError
 from okl.measures import error_name
+from okl.values import Json
 from okl_core.records.record import Raw
 
 from ..session.requests import Predicted
@@ -21,8 +22,6 @@ from ..watching.past import PastHistory, PastRound, WaitingList, WaitingRound
 from . import wire
 from .problems import document_for
 from .verdicts import alarm, verdict
-
-Json = dict[str, Any]
 
 IDLE_S = 60.0
 """A session without a round for longer than this has a rate of 0 rounds per second."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.types import Scope
 
+from okl.values import Json
 from okl_core import LearnerSpec, parse_spec
 from okl_core.records.extension import EARNED_AT
 from okl_core.records.fields import Field, Fields
@@ -29,8 +28,6 @@ from .problems import document_for
 from .round_schemas import RoundsBody, UpdateBody
 from .schemas import DeclaredField, RangesScale, Scale, SessionCreate, SessionSettings
 from .verdicts import alarm, comparison, verdict
-
-Json = dict[str, Any]
 
 
 def definition_of(body: SessionCreate) -> Definition:

@@ -12,9 +12,9 @@ from okl_core import LearnerSpec
 from okl_core.errors import OklError
 from okl_core.records.record import weights_of
 
+from ..pointers import invalid
 from ..session.codec import RoundEntry, WaitingEntry, decode_entry
 from ..session.definition import Definition
-from ..session.inputs import invalid
 from ..session.requests import Lesson, Question
 from ..session.scorecard import Issued
 from ..session.session import Session
@@ -60,8 +60,7 @@ def lesson_of(entry: Entry, task: Task) -> Lesson:
     decoded = decode_entry(entry.blob)
     at, waited_s = decoded.moment.at, decoded.moment.waited_s
     if isinstance(decoded, RoundEntry):
-        issued = Issued(decoded.issued, decoded.label, decoded.sure)
-        errors = [_error(task, issued, decoded.y)]
+        errors = [_error(task, decoded.issued, decoded.y)]
         is_late = decoded.trivial is not None
         y = [task.truths.from_truth(decoded.y)]
         weight = weights_of([decoded.weight])

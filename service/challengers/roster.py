@@ -41,10 +41,9 @@ SOON_S: Final = 0.5
 class Roster:
     """The challengers that this worker knows of, by champion, and the tasks that feed them."""
 
-    def __init__(self, store: Store, counts: Counts, *, sweep_s: float = SWEEP_S) -> None:
+    def __init__(self, store: Store, counts: Counts) -> None:
         self._store = store
         self._counts = counts
-        self._sweep_s = sweep_s
         self._known: dict[str, set[str]] = {}
         self._due: set[str] = set()
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -99,7 +98,7 @@ class Roster:
     def start(self, feeder: Feeder) -> None:
         """Start feeding."""
         self._feeder = feeder
-        sweeps = sweep_forever(self.sweep, self._sweep_s, log, "challengers cannot be looked for")
+        sweeps = sweep_forever(self.sweep, SWEEP_S, log, "challengers cannot be looked for")
         self._sweeps = asyncio.create_task(sweeps)
 
     async def close(self) -> None:

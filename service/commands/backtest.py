@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from rich.text import Text
 from okl.comparing import HEADINGS
 from okl.errors import ConfigurationError
 from okl.measures import error_name
+from okl.values import Json
 from okl_core import LearnerSpec
 from okl_core.contract.truth_choice import for_truths
 
@@ -45,8 +46,6 @@ from .stores import opened
 BESIDE: Final = "beside the session"
 STEPS: Final = 256
 """Rounds and predictions that each learner plays in turn."""
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

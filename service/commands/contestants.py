@@ -14,6 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from okl.errors import ConfigurationError, InvalidInput, ServiceError
+from okl.values import Json
 from okl_core import LearnerSpec, parse_spec
 from okl_core.errors import OklError
 from okl_core.monitoring.duel import Outcome
@@ -49,8 +50,6 @@ FEW_COLUMNS: Final = 6
 """The most columns for which `packing` is worth a try."""
 
 _MEDIAN: Final = {"kernel": {"kind": "gaussian", "sigma": "median"}}
-
-Json = dict[str, Any]
 
 
 def usual(recording: Recording) -> list[Json]:

@@ -16,12 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from okl.answers import label_key
 from okl.client import Client
 from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
+from okl.values import Json
 
 from .fitting import decided, fitted, misfit
 from .predictions_file import PredictionsFile, check_file
 from .recording import RecordedRow, Recording, Selection, look_through
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from rich.text import Text
 from okl.client import Client
 from okl.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
 from okl.measures import MISTAKE_RATE
+from okl.values import Json
 
 LAST: Final = 10
 """The number of rounds shown."""
@@ -38,8 +39,6 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 
 LABEL: Final = 16
 """The widest prediction or truth, in characters."""
-
-Json = dict[str, Any]
 
 
 class SessionGone(ServiceError):

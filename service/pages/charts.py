@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
 from okl.measures import MISTAKE_RATE
+from okl.values import Json
 
 from . import formats
-from .views import Json
 
 TABLE_ROWS: Final = 16
 """Rows of a chart's table: points spread evenly over all, including the last one."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from okl.values import Json
 from okl_core.records.fields import category_of, number_of
 
 from .formats import moment
-from .views import Json
 
 
 @final

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
-from .views import Json, Views
+from okl.values import Json
+
+from .views import Views
 
 PAGE: Final = 100
 LOOKED_AT: Final = 1000

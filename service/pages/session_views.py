@@ -6,12 +6,13 @@ import asyncio
 import time
 from typing import final
 
+from okl.values import Json
+
 from ..api import watching_wire, wire
 from ..challengers.challengers import Challengers
 from ..keys import caller
 from ..sessions import Sessions
 from ..watching.past import PastReader
-from .views import Json
 
 LAST_ROUNDS = 50
 WAITING = 50

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-Json = dict[str, Any]
+from okl.values import Json
 
 
 class Views(Protocol):

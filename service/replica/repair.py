@@ -12,7 +12,7 @@ from okl.errors import ServiceError, StateCorrupt
 from okl_core.errors import OklError
 
 from ..session.record import decode_record
-from ..session.requests import is_part
+from ..session.requests import is_earlier_entry
 from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
@@ -64,7 +64,7 @@ def _replayed(name: str, reading: Reading) -> tuple[Tip, int, str | None]:
         if (trouble := _trouble(session, entry)) is not None:
             return kept, alarms, trouble
         tip = entry.tip
-        if not is_part(entry.id):
+        if not is_earlier_entry(entry.id):
             kept, alarms = tip, session.history.alarm_count
     head = reading.head.tip
     if tip == head:

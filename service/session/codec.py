@@ -78,24 +78,18 @@ Pair = tuple[PlainForecast, PlainForecast]
 
 
 class RoundEntry(NamedTuple):
-    """One round. `issued` is the value that the client was given, `value` the forecast at play; they differ for late truths.
-
-    With `label`, the predicted class, `issued` is the probability that the client was given for the truth, and `sure` that of
-    the label.
-    """
+    """One round. `issued` is what the client was given, `value` the forecast at play; they differ for late truths."""
 
     x: Raw
     y: float
-    issued: float
+    issued: Issued
     value: float
     choices: bytes = b""
     discovery: bytes = b""
     lags: F64 | None = None
-    label: int | None = None
     arithmetic: int = 0
     weight: float = 1.0
     promise: Promise | None = None
-    sure: float = math.nan
     trivial: Pair | None = None
     moment: Moment = NO_MOMENT
 
@@ -155,12 +149,13 @@ NO_PROMISE = Promise(math.nan, math.nan, 0)
 
 
 def encode_round(entry: RoundEntry) -> bytes:
+    issued, label, sure = entry.issued
     return b"".join(
         (
-            _HEAD.pack(VERSION, _ROUND if entry.label is None else _CLASS, entry.arithmetic),
+            _HEAD.pack(VERSION, _ROUND if label is None else _CLASS, entry.arithmetic),
             entry.moment.packed(),
-            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value, entry.weight, *(entry.promise or NO_PROMISE)),
-            b"" if entry.label is None else _CLASS_TOLD.pack(entry.label, entry.sure),
+            _ROUND_NUMBERS.pack(entry.y, issued, entry.value, entry.weight, *(entry.promise or NO_PROMISE)),
+            b"" if label is None else _CLASS_TOLD.pack(label, sure),
             _sized(b"" if entry.trivial is None else _PLAIN.pack(*_flat(entry.trivial))),
             _sized(entry.choices),
             _sized(entry.discovery),
@@ -259,9 +254,8 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         discovery, end = _unsized(blob, end)
         x, end = _unsized(blob, end)
         lags, raw = _numbers(blob, end), from_bytes(x)
-        return RoundEntry(
-            raw, y, issued, value, choices, discovery, lags, label, arithmetic, weight, promise, sure, trivial, moment
-        )
+        told = Issued(issued, label, sure)
+        return RoundEntry(raw, y, told, value, choices, discovery, lags, arithmetic, weight, promise, trivial, moment)
     except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
 

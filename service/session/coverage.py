@@ -13,7 +13,7 @@ from okl_core.conformal.conformal import Conformal, ConformalState, class_score,
 from okl_core.contract.state import pack
 from okl_core.types import F64, Forecast, Stored
 
-from .inputs import invalid
+from ..pointers import invalid
 from .task import Task
 from .truths import Answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from okl_core import FrozenLearner, freeze
-from okl_core.contract.frozen import Rule
+from okl_core.contract.frozen import FreezeRule
 from okl_core.errors import StateError
 from okl_core.records.warmup import FIRST
 
@@ -13,7 +13,7 @@ from .played import FrozenFrom
 from .session import Session
 
 
-def freeze_session(session: Session, name: str, rule: Rule) -> Session:
+def freeze_session(session: Session, name: str, rule: FreezeRule) -> Session:
     """Return a session that predicts as `session` does now, or did before a round drawn uniformly, and learns nothing.
 
     The two share the learner. Raises StateError if there is nothing to freeze yet.

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from okl.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
+from okl.values import json_pointer
 from okl_core.records.fields import Field, Fields
 from okl_core.records.record import (
     NUMBERS,
@@ -26,6 +27,7 @@ from okl_core.records.record import (
 from okl_core.records.texts import time_in
 from okl_core.types import F64
 
+from ..pointers import invalid
 from .definition import Definition, Input
 
 NAMES_TOLD = 10
@@ -35,11 +37,6 @@ NAMES_COMPARED = 20
 """The most names of an input that are compared with that of a missing field."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, "text": str, "category": str}
-
-
-def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
-    """An error at one place of a request; `pointer` is empty for the whole body."""
-    return kind(f"{pointer or 'the body'}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
 def shown(value: object) -> str:
@@ -55,7 +52,7 @@ def listed(names: Sequence[object]) -> str:
 
 def pointer(*path: str | int) -> str:
     """The JSON pointer (RFC 6901) to a place in x."""
-    return "/x" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return "/x" + json_pointer(path)
 
 
 def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:

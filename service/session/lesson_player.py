@@ -24,7 +24,7 @@ from .limits import SessionLimits
 from .moment import Moment
 from .pairing import Note
 from .played import Pending
-from .requests import Excerpt, ExcerptPlayed, Lesson, Question, part_id
+from .requests import Excerpt, ExcerptPlayed, Lesson, Question, earlier_entry_id
 from .session import Session
 from .task import check_weights
 
@@ -104,7 +104,7 @@ class LessonPlayer:
                 self._skipped += 1
                 continue
             if latest is not None:
-                self._add(lesson.tip, latest, _part_of(lesson, i))
+                self._add(lesson.tip, latest, _earlier_entry_id(lesson, i))
             latest = _Learned(self._skipped, errors, encode_round(pending.entry))
             self._take(lesson, errors)
             self._session.learn(pending)
@@ -144,7 +144,7 @@ class LessonPlayer:
         ran = session.run(raws, y, tasks, moment, lesson.weight)
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
-            id = lesson.id if i == len(ran.entries) - 1 else _part_of(lesson, i)
+            id = lesson.id if i == len(ran.entries) - 1 else _earlier_entry_id(lesson, i)
             self._add(lesson.tip, _Learned(self._skipped, lesson.errors[start : start + count], blob), id)
             self._skipped = 0
             start += count
@@ -166,6 +166,6 @@ class LessonPlayer:
         self._rounds += len(learned.errors)
 
 
-def _part_of(lesson: Lesson, index: int) -> str:
+def _earlier_entry_id(lesson: Lesson, index: int) -> str:
     """The id of an entry before the lesson's last one. Those of the lesson's own id may be the champion's other entries."""
-    return part_id(lesson.tip.digest.hex(), index)
+    return earlier_entry_id(lesson.tip.digest.hex(), index)

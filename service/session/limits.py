@@ -8,7 +8,7 @@ from okl.errors import PayloadTooLarge, SessionFull
 from okl_core.errors import ConfigError
 from okl_core.records.record import Raw
 
-from .inputs import invalid
+from ..pointers import invalid
 from .session import Session
 from .truths import Truths
 

@@ -20,8 +20,8 @@ from okl_core.records.survey import Survey
 from okl_core.records.warmup import Rows
 from okl_core.types import F64
 
+from ..pointers import invalid
 from .definition import Definition, Ranges
-from .inputs import invalid
 from .task import Task
 
 HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
@@ -102,7 +102,7 @@ class Maker:
         choices: bytes | None,
         *,
         unless: tuple[Preparation | None, LearnerSpec | None],
-        spec: LearnerSpec | None = None,
+        spec: LearnerSpec | None,
     ) -> tuple[PreparedLearner, bytes] | None:
         """A learner that has learned these rounds, and the choices of its run.
 

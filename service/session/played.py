@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
-from okl_core.contract.frozen import Rule
+from okl_core.contract.frozen import FreezeRule
 from okl_core.errors import InputError, NumericalError, ReplayDivergence
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
@@ -31,7 +31,7 @@ class FrozenFrom:
 
     session: str
     t: int
-    rule: Rule
+    rule: FreezeRule
 
 
 class Pending(NamedTuple):

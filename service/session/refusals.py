@@ -13,7 +13,7 @@ from okl.errors import (
 )
 from okl_core import errors as core
 
-from .inputs import invalid
+from ..pointers import invalid
 
 _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
     core.ShapeError: WrongDimension,

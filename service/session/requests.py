@@ -48,23 +48,23 @@ class Report(NamedTuple):
         return [self.y] if self.weight == 1.0 else [self.y, self.weight]
 
 
-_PART = " "
+_BEFORE_INDEX = " "
 """It is in no client's id."""
 
 
-def part_id(id: str, index: int) -> str:
-    """The id of an entry before the last one of its request, which alone has the request's id."""
-    return f"{id}{_PART}{index}"
+def earlier_entry_id(id: str, index: int) -> str:
+    """The id of an entry before the last one of the request with this id; the last entry has the request's own."""
+    return f"{id}{_BEFORE_INDEX}{index}"
 
 
-def is_part(id: str) -> bool:
-    """Whether the entry with this id is not the last one of its request."""
-    return _PART in id
+def is_earlier_entry(entry_id: str) -> bool:
+    """Whether the entry is not the last one of its request."""
+    return _BEFORE_INDEX in entry_id
 
 
-def request_id(id: str) -> str:
-    """The id of the request that an entry is of."""
-    return id.partition(_PART)[0]
+def id_of_request(entry_id: str) -> str:
+    """The id of the request that the entry is of."""
+    return entry_id.partition(_BEFORE_INDEX)[0]
 
 
 def body_id_of(key: str) -> str:

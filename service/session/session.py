@@ -195,16 +195,14 @@ class Session:
         entry = RoundEntry(
             raw,
             y,
-            issued=issued.value,
+            issued=issued,
             value=played.forecast.value,
             choices=entry_choices,
             discovery=discovery,
             lags=lags,
-            label=issued.label,
             arithmetic=ARITHMETIC,
             weight=weight,
             promise=promise,
-            sure=issued.sure,
             trivial=trivial,
             moment=moment,
         )
@@ -230,10 +228,10 @@ class Session:
             self.coverage.learn(entry.promise)
             is_kept = entry.promise.is_kept
         self.card.add(pending.loss, pending.error, is_kept)
-        sure, now = entry.sure, pending.played.forecast.probability
-        if entry.label is None and entry.trivial is None and now is not None:
-            sure = now  # no round came between, so the client was given the present forecast
-        issued = Issued(entry.issued, entry.label, sure)
+        issued, now = entry.issued, pending.played.forecast.probability
+        if issued.label is None and entry.trivial is None and now is not None:
+            # No round came between, so the client was given the present forecast.
+            issued = Issued(issued.value, sure=now)
         lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.trivial)
         if self.pairing is not None:
@@ -349,7 +347,6 @@ class Session:
             raise StateCorrupt(f"Round {self.t + 1} of {self.definition.name!r} does not replay: {error}") from error
 
     def _replay_round(self, entry: RoundEntry) -> None:
-        issued = Issued(entry.issued, entry.label, entry.sure)
         task, found = task_after(self.definition, self.task, entry.discovery)
         if found is None and self.preparation is not None:
             # Nothing new was found at this round.
@@ -358,7 +355,7 @@ class Session:
             entry.x,
             entry.y,
             task,
-            issued=issued,
+            issued=entry.issued,
             choices=entry.choices,
             lags=entry.lags,
             weight=entry.weight,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from okl.errors import StateCorrupt
+from okl.values import Json
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, restore
 from okl_core.contract.state import from_bytes, part_of, prefixed, to_bytes
 from okl_core.errors import OklError, StateFormatError
@@ -26,8 +27,6 @@ from .played import FrozenFrom
 from .scorecard import Scorecard
 from .session import Session
 from .task import Task
-
-Json = dict[str, Any]
 
 PAIRING = "following"
 """The stored word for a challenger's pairing."""

@@ -18,8 +18,9 @@ from okl_core.contract.learner import Learner, learner_kinds, parse_player, take
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.types import F64, LARGEST_AUTO_TRUTH, MAX_CLASSES, LearnerConfig
 
+from ..pointers import invalid
 from .definition import Definition, Scalar
-from .inputs import invalid, shown
+from .inputs import shown
 from .scorecard import Judge
 from .truths import Truths, as_label
 

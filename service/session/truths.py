@@ -13,8 +13,9 @@ from pydantic_core import to_json
 from okl.errors import WrongTruth, WrongType
 from okl_core.types import F64, REALS, Forecast, Interval, Target
 
+from ..pointers import invalid
 from .definition import Scalar
-from .inputs import invalid, listed, shown
+from .inputs import listed, shown
 
 N = TypeVar("N", float, F64)
 

@@ -48,7 +48,7 @@ from .requests import (
     Report,
     Result,
     Updated,
-    part_id,
+    earlier_entry_id,
     repointed,
 )
 from .rounds_played import rounds_played
@@ -252,7 +252,7 @@ class Turn:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
         if truths.is_classifier:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
-        return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
+        return Updated(self._name, id, t, pending.loss, error=(entry.issued.value - entry.y) * truths.unit)
 
     def _round_of(self, report: Report, known: WaitingEntry | Waiting | None) -> WaitingEntry | Raw:
         """The report's prediction or input. Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
@@ -314,7 +314,7 @@ class Turn:
         id = batch.id or self._new_id()
         *first, (count, blob) = ran.entries
         for i, earlier in enumerate(first):
-            self._append(earlier[0], part_id(id, i), earlier[1])
+            self._append(earlier[0], earlier_entry_id(id, i), earlier[1])
         self._append(count, id, blob, answer)
         self.progress = progress_of(self._identity, batch)
         return lambda _: played

@@ -24,6 +24,7 @@ from .templates import Templates
 log = logging.getLogger("okl.templates")
 
 SWEEP_S: Final = 30.0
+"""Approximate seconds between two sweeps."""
 LISTED_AT_ONCE: Final = 250
 MOST_LOOKED_AT: Final = 10_000
 """The most sessions that one sweep checks; the next sweep continues after them."""
@@ -33,23 +34,12 @@ MOST_LOOKED_AT: Final = 10_000
 class Expiry:
     """A worker's sweeps; other workers may sweep at the same time.
 
-    Parameters
-    ----------
-    sweep_s : approximate seconds between two sweeps
-    clock : seconds since the epoch, within seconds of the store's clock
+    `clock` gives seconds since the epoch, within seconds of the store's clock.
     """
 
-    def __init__(
-        self,
-        templates: Templates,
-        sessions: Sessions,
-        *,
-        sweep_s: float = SWEEP_S,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, templates: Templates, sessions: Sessions, *, clock: Callable[[], float] = time.time) -> None:
         self._templates = templates
         self._sessions = sessions
-        self._sweep_s = sweep_s
         self._clock = clock
         self._cursors: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
@@ -65,8 +55,8 @@ class Expiry:
 
     async def _sweep_all(self) -> None:
         # After a time without a worker, the sessions that are used come first.
-        await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
-        await sweep_forever(self.sweep, self._sweep_s, log, "idle sessions cannot be looked for")
+        await asyncio.sleep(SWEEP_S * BY_CHANCE.uniform(0.8, 1.2))
+        await sweep_forever(self.sweep, SWEEP_S, log, "idle sessions cannot be looked for")
 
     async def sweep(self) -> int:
         """Delete idle sessions. Return how many there were. Raises StoreError."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, final
@@ -22,7 +22,7 @@ from okl.errors import (
     TemplateNotFound,
 )
 
-from ..session.inputs import invalid
+from ..pointers import invalid
 from ..sessions import Sessions
 from ..store.base import Gone, Store
 from ..store.template_store import TEMPLATE_BYTES, TemplateRecords, TemplateStore
@@ -45,21 +45,12 @@ class Templates:
     ----------
     store : the store of the sessions
     kept : the templates of the same store; None if it keeps none
-    clock : monotonic, in seconds
     """
 
-    def __init__(
-        self,
-        store: Store,
-        kept: TemplateStore | None,
-        sessions: Sessions,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, store: Store, kept: TemplateStore | None, sessions: Sessions) -> None:
         self._store = store
         self._kept = kept
         self._sessions = sessions
-        self._clock = clock
         self._version = ""
         self._known: Sequence[Template] = ()
         self._due = float("-inf")
@@ -113,7 +104,7 @@ class Templates:
     async def _read(self, *, is_forced: bool = True) -> None:
         """Read the templates if it is time, or `is_forced`; one read at a time, so that the latest one is kept."""
         async with self._reading:
-            asked = self._clock()
+            asked = time.monotonic()
             if self._kept is None or not (is_forced or asked >= self._due):
                 return
             found = await self._kept.read(self._version)
@@ -157,7 +148,7 @@ class Templates:
             raise LimitReached(detail, session=session, template=template.name)
 
     async def _fitting(self, session: str) -> Template | None:
-        if self._clock() >= self._due:
+        if time.monotonic() >= self._due:
             await self._read(is_forced=False)
         return next((template for template in self._known if template.fits(session)), None)
 

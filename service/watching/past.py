@@ -9,12 +9,12 @@ from itertools import islice, pairwise
 
 from okl_core.records.record import Raw
 
+from ..pointers import invalid
 from ..rounds import Rounds
 from ..session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from ..session.definition import Scalar
 from ..session.history.view import HistoryView, view_of
-from ..session.inputs import invalid
-from ..session.requests import request_id
+from ..session.requests import id_of_request
 from ..session.scorecard import Issued
 from ..session.session import Session
 from ..session.summary import summary_of
@@ -158,8 +158,7 @@ def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
     """The rounds of an entry, the newest first."""
     decoded = decode_entry(entry.blob)
     if isinstance(decoded, RoundEntry):
-        issued = Issued(decoded.issued, decoded.label, decoded.sure)
-        yield _past(entry, entry.tip.round, decoded, decoded.x, decoded.y, issued, task)
+        yield _past(entry, entry.tip.round, decoded, decoded.x, decoded.y, decoded.issued, task)
         return
     last = len(decoded.y) - 1
     for i in range(last, -1, -1):
@@ -185,5 +184,5 @@ def _past(
             value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
     waited = None if math.isnan(waited_s) else waited_s
     return PastRound(
-        t, request_id(entry.id), decoded.moment.at, x, truth, label, value, probability, loss, error, waited
+        t, id_of_request(entry.id), decoded.moment.at, x, truth, label, value, probability, loss, error, waited
     )

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 from okl_core import FrozenLearner, OnlineLearner, ReservoirLearner, create, freeze, learner_kinds, register, restore
-from okl_core.contract.frozen import RESERVOIR, Rule
+from okl_core.contract.frozen import RESERVOIR, FreezeRule
 from okl_core.contract.learner import LearnerSpec
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.subject import make_subject
@@ -329,7 +329,7 @@ def test_there_must_be_something_to_draw() -> None:
     with pytest.raises(StateError, match="no round"):
         freeze(ReservoirLearner.create({"kind": "mean"}, 1), "uniform")
     with pytest.raises(ConfigError, match="median"):
-        freeze(learner, cast(Rule, "median"))
+        freeze(learner, cast(FreezeRule, "median"))
     learner.update(np.zeros(1), 1.0)
     with pytest.raises(StateError, match="without it"):
         ReservoirLearner(learner)
@@ -365,7 +365,7 @@ def test_its_expected_loss_is_the_mean_loss_of_the_rounds() -> None:
         y = 1.0 + np.random.default_rng(seed).normal(size=T)
         learner = ReservoirLearner.create({"kind": "mean", "seed": seed}, 1)
         rounds[seed] = learner.run(np.zeros((T, 1)), y).losses.mean()
-        risks: list[tuple[Rule, F64]] = [("uniform", uniform), ("last", last)]
+        risks: list[tuple[FreezeRule, F64]] = [("uniform", uniform), ("last", last)]
         for rule, expected in risks:
             value = freeze(learner, rule).predict(np.zeros(1)).value
             expected[seed] = (value - 1.0) ** 2 + 1.0

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from okl.values import Json
 from okl_core import Kernel, catalogue, get_learner
 from okl_core.losses import LOSSES
 from tests.docs.results import BENCH, results
@@ -22,8 +23,6 @@ from tests.docs.results import BENCH, results
 DOCS = Path(__file__).parents[2] / "docs"
 
 BEGIN, END = "<!-- Made by `make docs` from the code. -->\n", "<!-- To here. -->"
-
-Json = dict[str, Any]
 
 
 @cache

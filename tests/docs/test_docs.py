@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.routing import WebSocketRoute
 
 from okl.errors import PROBLEMS
+from okl.values import Json
 from okl_core import types
 from okl_core.contract import lags
 from okl_core.kernels import kernels
@@ -24,7 +25,7 @@ from service.session import scorecard
 from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings
 from service.store import base
 from service.store.opening import STORE_MODULES
-from tests.docs.generated import END, Json, own_learners
+from tests.docs.generated import END, own_learners
 from tests.docs.pages import DOCS, PAGES, README, ROOT, name_of, section, table_rows, text_of
 from tests.service.api import openapi
 

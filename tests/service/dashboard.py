@@ -10,9 +10,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from okl.errors import SessionFailed, SessionNotFound, StoreUnavailable
+from okl.values import Json
 from service.app import create_app
 from service.pages.routes import views_of
-from service.pages.views import Json, Views
+from service.pages.views import Views
 from service.settings import Settings
 
 NOW = 1_790_000_000.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -9,10 +10,43 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from okl.errors import StoreUnavailable
 from service.keys.key import Key, KeyScope, Rate, encode_key, mint
-from service.store.key_store import KeepsKeys, KeyStore
+from service.store.key_store import Grant, KeepsKeys, KeyRecords, KeyStore
 from service.store.opening import open_store
 from tests.service.api import Api
+
+
+class Shelf:
+    """A store of keys that counts how often it is read, and may fail."""
+
+    def __init__(self) -> None:
+        self.keys = self
+        self.now = KeyRecords("", {})
+        self.reads = 0
+        self.fails = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    def put(self, *made: Key) -> None:
+        self.now = KeyRecords(f"v{self.reads}-{len(made)}", {key.id: encode_key(key) for key in made})
+
+    async def read(self, version: str) -> KeyRecords | None:
+        self.reads += 1
+        await asyncio.sleep(0)
+        await self.answers.wait()
+        if self.fails:
+            raise StoreUnavailable("gone")
+        return None if version == self.now.version else self.now
+
+    async def add(self, id: str, record: bytes, version: str) -> bool:
+        raise AssertionError("a worker only reads")
+
+    async def revoke(self, id: str, version: str) -> bool:
+        raise AssertionError("a worker only reads")
+
+    async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
+        raise AssertionError("a worker only reads")
 
 
 @dataclass(frozen=True, slots=True)

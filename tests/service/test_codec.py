@@ -31,6 +31,7 @@ from service.session.codec import (
 )
 from service.session.coverage import Promise
 from service.session.moment import Moment
+from service.session.scorecard import Issued
 
 number = st.floats(width=64)
 finite = st.floats(allow_nan=False)
@@ -70,9 +71,9 @@ moments = st.builds(Moment, finite, single, single, single, words, words)
 plain = st.builds(PlainForecast, finite, st.none() | finite)
 trivial = st.none() | st.tuples(plain, plain)
 rounds = st.builds(
-    RoundEntry, x=inputs, y=number, issued=number, value=number, choices=data, discovery=data, label=st.none() | words,
-    lags=st.none(), arithmetic=words, weight=number, promise=st.none() | st.builds(Promise, finite, finite, words),
-    sure=st.just(0.25), trivial=trivial, moment=moments,
+    RoundEntry, x=inputs, y=number, issued=number.map(Issued) | st.builds(Issued, number, words, finite),
+    value=number, choices=data, discovery=data, lags=st.none(), arithmetic=words, weight=number,
+    promise=st.none() | st.builds(Promise, finite, finite, words), trivial=trivial, moment=moments,
 )  # fmt: skip
 
 
@@ -87,7 +88,6 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
         "value",
         "choices",
         "discovery",
-        "label",
         "arithmetic",
         "lags",
         "weight",
@@ -97,13 +97,12 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
     )
     for name in told:
         assert same(getattr(found, name), getattr(entry, name))
-    assert entry.label is None or found.sure == entry.sure
 
 
 @given(st.data(), st.integers(1, 5), st.integers(1, 5))
 def test_lags_come_back(data: st.DataObject, d: int, k: int) -> None:
     x, lags = (data.draw(hnp.arrays(np.float64, n, elements=number)) for n in (d, k))
-    entry = RoundEntry(x, 1.0, 0.5, 0.5, b"\x01", b"note", lags)
+    entry = RoundEntry(x, 1.0, Issued(0.5), 0.5, b"\x01", b"note", lags)
     waiting = WaitingEntry(3, Forecast(0.5), x, lags)
     blob = encode_waiting(IDENTITY, ID, waiting)
     for found in (decode_entry(encode_round(entry)), decode_waiting(IDENTITY, ID, blob)):
@@ -166,9 +165,9 @@ def test_answers_come_back(document: bytes) -> None:
 
 
 ENTRIES = {
-    "round": encode_round(RoundEntry(np.arange(3.0), 1.0, 0.25, 0.5, b"\x01", b'{"label": 3}', arithmetic=7)),
-    "record": encode_round(RoundEntry({"a": 1.0, "b": "é"}, 1.0, 0.25, 0.5, b"\x01", lags=np.ones(2))),
-    "class": encode_round(RoundEntry(np.arange(3.0), 2.0, 0.25, 0.5, b"\x01", b"", None, 1)),
+    "round": encode_round(RoundEntry(np.arange(3.0), 1.0, Issued(0.25), 0.5, b"\x01", b'{"label": 3}', arithmetic=7)),
+    "record": encode_round(RoundEntry({"a": 1.0, "b": "é"}, 1.0, Issued(0.25), 0.5, b"\x01", lags=np.ones(2))),
+    "class": encode_round(RoundEntry(np.arange(3.0), 2.0, Issued(0.25, 1), 0.5, b"\x01")),
     "block": encode_block(BlockEntry(np.ones((2, 3)), np.ones(2), np.zeros(2), b"\x01")),
     "block of classes": encode_block(
         BlockEntry(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,12 @@ from service.api.access import READ, WEBSOCKET, AccessRule
 from service.api.authentication import Authentication
 from service.api.request_checks import RequestChecks
 from service.keys import caller, keyring
-from service.keys.key import Key, KeyScope, Rate, mint
+from service.keys.key import Key, KeyScope, mint
 from service.keys.keyring import Keyring
 from service.settings import Settings
 from service.store.opening import open_store
 from service.telemetry.counts import Counts
-from tests.service.keyed import make
+from tests.service.keyed import Shelf, make
 
 pytestmark = pytest.mark.anyio
 
@@ -63,11 +65,21 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.01)
 
 
-def behind(app: ASGIApp, *keys: Key, counts: Counts | None = None) -> tuple[ASGIApp, Keyring]:
-    ring = Keyring(is_open=False)
-    ring._keys = {key.id: key for key in keys}
+async def behind(
+    app: ASGIApp, key: Key, *, counts: Counts | None = None, wall_clock: Callable[[], float] = time.time
+) -> tuple[ASGIApp, Callable[[], Awaitable[None]]]:
+    """The app behind a key, and a function that revokes the key."""
+    shelf, ring = Shelf(), Keyring(is_open=False, wall_clock=wall_clock)
+    shelf.put(key)
+    ring.keep(shelf)
+    await ring.refresh()
+
+    async def revoke() -> None:
+        shelf.put()
+        await ring.refresh()
+
     authenticated = Authentication(app, ring, rules=(LONG, EVENTS))
-    return RequestChecks(authenticated, Settings(store="sqlite://"), counts), ring
+    return RequestChecks(authenticated, Settings(store="sqlite://"), counts), revoke
 
 
 def socket(path: str, **headers: str) -> Scope:
@@ -94,7 +106,7 @@ def socket(path: str, **headers: str) -> Scope:
 async def test_a_websocket_is_refused_before_it_opens(path: str, is_given: bool, status: int) -> None:
     key, text = mint("k", KeyScope.WRITE, prefix="team-", now=0.0)
     counts = Counts()
-    app, _ = behind(chat, key, counts=counts)
+    app, _ = await behind(chat, key, counts=counts)
     peer = Peer()
     peer.says.put_nowait({"type": "websocket.connect"})
     await app(socket(path, **({"authorization": f"Bearer {text}"} if is_given else {})), peer.receive, peer.send)
@@ -110,8 +122,7 @@ async def test_a_socket_of_another_pages_browser_is_refused_though_it_has_the_co
     from service.keys.key import cookie_of
 
     key, _ = mint("k", KeyScope.WRITE, now=0.0)
-    app, ring = behind(chat, key)
-    ring._wall_clock = lambda: 1.0
+    app, _ = await behind(chat, key, wall_clock=lambda: 1.0)
     cookie = f"okl_key={cookie_of(key, 1.0)[0]}"
     for origin, is_in in (({"origin": "http://evil.example"}, False), ({}, False), ({"origin": "http://okl"}, True)):
         peer = Peer()
@@ -124,8 +135,8 @@ async def test_a_socket_of_another_pages_browser_is_refused_though_it_has_the_co
 
 async def test_messages_of_a_socket_are_asked_too_and_it_ends_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "SEEN_S", 0.05)
-    key, text = mint("k", KeyScope.WRITE, prefix="team-", now=0.0, rate=Rate(1.0, 2.0))
-    app, ring = behind(chat, key)
+    key, text = mint("k", KeyScope.WRITE, prefix="team-", now=0.0)
+    app, revoke = await behind(chat, key)
     peer = Peer()
     peer.says.put_nowait({"type": "websocket.connect"})
     for name in ("team-b", "other"):
@@ -134,7 +145,7 @@ async def test_messages_of_a_socket_are_asked_too_and_it_ends_with_its_key(monke
     talking = asyncio.create_task(app(scope, peer.receive, peer.send))
     await asyncio.sleep(0.2)
     assert [message.get("text") for message in peer.heard] == [None, "ok", "forbidden"]
-    ring._keys = {}
+    await revoke()
     peer.says.put_nowait({"type": "websocket.receive", "text": "team-b"})
     await asyncio.wait_for(talking, 5.0)
     assert peer.heard[-1] == {"type": "websocket.close", "code": 1008, "reason": "Unauthenticated"}
@@ -168,14 +179,14 @@ async def test_a_socket_that_needed_no_key_ends_when_keys_are_required(
 async def test_a_stream_of_events_ends_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "SEEN_S", 0.05)
     key, text = mint("k", KeyScope.READ, now=0.0)
-    app, ring = behind(events, key)
+    app, revoke = await behind(events, key)
     peer = Peer()
     scope = socket("/sessions/s/events", authorization=f"Bearer {text}") | {"type": "http", "method": "GET"}
     listening = asyncio.create_task(app(scope, peer.receive, peer.send))
     await asyncio.sleep(0.2)
     assert not listening.done()
     assert len(peer.heard) > 2
-    ring._keys = {}
+    await revoke()
     await asyncio.wait_for(listening, 5.0)
     assert peer.heard[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
@@ -190,7 +201,7 @@ async def test_who_leaves_ends_the_stream_behind_him() -> None:
         finally:
             ended.set()
 
-    app, _ = behind(lasting, key)
+    app, _ = await behind(lasting, key)
     peer = Peer()
     scope = socket("/sessions/s/events", authorization=f"Bearer {text}") | {"type": "http", "method": "GET"}
     listening = asyncio.create_task(app(scope, peer.receive, peer.send))

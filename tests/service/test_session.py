@@ -9,7 +9,7 @@ import pytest
 
 import okl_core
 from okl.errors import InvalidInput, StateCorrupt
-from okl_core.contract.frozen import Rule
+from okl_core.contract.frozen import FreezeRule
 from okl_core.errors import DivergedError, FrozenError, StateError
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Declared
@@ -209,7 +209,7 @@ def test_a_block_replays(name: str) -> None:
 
 @pytest.mark.parametrize("rule", ["last", "uniform"])
 @pytest.mark.parametrize("name", ["reservoir", "reservoir and median"])
-def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
+def test_a_frozen_one_packs_too(name: str, rule: FreezeRule) -> None:
     live, _ = lived(name, 60)
     frozen = freeze_session(live, "frozen", rule)
     before = pack(live, HERE)
