@@ -67,6 +67,11 @@ class FeatureSpace(NamedTuple):
         """|phi|^2 up to which an input costs no digits that count."""
         return LONG * LONG * self.alpha
 
+    def square(self, x: F64) -> float:
+        """Return |phi|^2 of an input, shape (d,), for features that are not drawn."""
+        phi = self.map.phi(None, x)
+        return ddot(phi, phi)
+
     def init(self, dim: int) -> FeatureState:
         drawn = self.map.init(dim)
         return FeatureState(0.0, RootPosterior.prior(self.alpha, self.map.width(dim)), drawn)
