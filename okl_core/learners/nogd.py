@@ -196,6 +196,5 @@ def _embed(config: NogdConfig, S: F64, a: F64, rng: RoundRng) -> tuple[F64, F64]
     """P and the first w, for the points S, shape (B, d), with coefficients a, shape (B,)."""
     k = max(1, round(RANK_SHARE * len(S))) if config.rank is None else config.rank
     eigenvalues, V = leading_eigenvectors(config.kernel.gram(S), k, NEGLIGIBLE, rng)
-    # Even the largest may underflow.
-    root = np.sqrt(np.maximum(eigenvalues, np.finfo(np.float64).tiny))
+    root = np.sqrt(np.maximum(eigenvalues, np.finfo(np.float64).tiny))  # even the largest may underflow
     return np.ascontiguousarray((V / root).T), root * (a @ V)

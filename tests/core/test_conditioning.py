@@ -423,3 +423,19 @@ def test_what_a_long_input_of_softmax_costs_is_forgotten_with_its_half_life() ->
     learner.run(X[10:], y[10:])
     assert replay_tolerance(learner.conditioning) == REPLAY_TOLERANCE
     assert not any("drawn" in name for name in learner.state())
+
+
+@pytest.mark.parametrize("config", [{}, {"regularization": 1e-4}, {"half_life": 8}])
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e6])
+def test_steps_along_long_inputs_that_others_multiply_are_allowed_for(size: float, config: dict[str, float]) -> None:
+    """Forecasts of ons are clipped, so that errors do not count less where inputs are long."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = size * rng.normal(size=(80, 3))
+        X = X[rng.integers(0, 5, 80)] if seed % 2 else X
+        one, other = (create({"kind": "ons", "config": config}, 3) for _ in range(2))
+        for x in X:
+            value = one.update(x, 1.0).forecast.value
+            off = abs(other.update(np.nextafter(x, np.inf), 1.0).forecast.value - value)
+            tolerance = replay_tolerance(one.conditioning)
+            assert off <= tolerance or tolerance == LARGEST_TOLERANCE
