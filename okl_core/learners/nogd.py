@@ -23,9 +23,10 @@ from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAcce
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.errors import StateFormatError
 from okl_core.first_order import buffered
 from okl_core.first_order.buffered import BufferedConfig, BufferedState, is_full
-from okl_core.first_order.in_blocks import BLOCK, run_in_blocks
+from okl_core.first_order.in_blocks import BLOCK, KernelSumState, run_in_blocks
 from okl_core.first_order.leading_eigenvectors import leading_eigenvectors
 from okl_core.first_order.steps import GradientStep, descend, forecast_of, gradient_step, kernel_sum
 from okl_core.kernels.rounding import magnified
@@ -60,6 +61,11 @@ class NogdState(BufferedState):
 
     P: F64
     w: F64
+
+    def __post_init__(self) -> None:
+        KernelSumState.__post_init__(self)
+        if len(self.w) and self.P.shape != (len(self.w), len(self.points)):
+            raise StateFormatError(f"{len(self.w)} weights of {len(self.points)} points with P of shape {self.P.shape}")
 
 
 @dataclass(slots=True)
@@ -170,14 +176,9 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
         return run_in_blocks(self.loss(config), state, y, play, rng)
 
     def describe(self, config: NogdConfig, state: NogdState) -> dict[str, float]:
-        return {
-            "t": state.t,
-            "dictionary": len(state.points),
-            "bytes": state.points.nbytes + state.coefficients.nbytes + state.P.nbytes + state.w.nbytes,
-            "phase": 2 if is_full(config, state) else 1,
-            "rank": len(state.w),
-            "step_size": config.eta(max(1, state.t)),
-        }
+        size = state.points.nbytes + state.coefficients.nbytes + state.P.nbytes + state.w.nbytes
+        told: dict[str, float] = {"t": state.t, "dictionary": len(state.points), "bytes": size, "rank": len(state.w)}
+        return told | {"phase": 2 if is_full(config, state) else 1, "step_size": config.eta(max(1, state.t))}
 
 
 def _play_block(config: NogdConfig, state: NogdState, X: F64, y: F64, rng: RoundRng) -> list[float]:
@@ -195,6 +196,5 @@ def _embed(config: NogdConfig, S: F64, a: F64, rng: RoundRng) -> tuple[F64, F64]
     """P and the first w, for the points S, shape (B, d), with coefficients a, shape (B,)."""
     k = max(1, round(RANK_SHARE * len(S))) if config.rank is None else config.rank
     eigenvalues, V = leading_eigenvectors(config.kernel.gram(S), k, NEGLIGIBLE, rng)
-    # Even the largest may underflow.
-    root = np.sqrt(np.maximum(eigenvalues, np.finfo(np.float64).tiny))
+    root = np.sqrt(np.maximum(eigenvalues, np.finfo(np.float64).tiny))  # even the largest may underflow
     return np.ascontiguousarray((V / root).T), root * (a @ V)

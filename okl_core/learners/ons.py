@@ -69,7 +69,8 @@ class Ons(SecondOrder[OnsConfig, FeatureState, FeatureRound, NewtonTotals]):
     config_type = OnsConfig
 
     def space(self, config: OnsConfig) -> FeatureSpace:
-        return FeatureSpace(LinearMap(config.intercept), config.regularization, HalfLife.of(config.half_life))
+        half_life = HalfLife.of(config.half_life)
+        return FeatureSpace(LinearMap(config.intercept), config.regularization, half_life, is_clipped=True)
 
     def rule(self, config: OnsConfig) -> NewtonRule:
         return config.rule

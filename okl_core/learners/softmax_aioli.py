@@ -8,12 +8,11 @@ from typing import ClassVar, final
 
 import numpy as np
 from pydantic import Field
-from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work
-from okl_core.kernels.feature_maps import LinearMap
+from okl_core.kernels.feature_maps import DrawnFeatures, LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.linalg import square_root
 from okl_core.losses import LEAST_PROBABILITY, LOSSES, Loss, log_loss
@@ -56,11 +55,12 @@ class SoftmaxAioliConfig(LearnerConfig):
 @final
 @dataclass(slots=True)
 class SoftmaxAioliState(LearnerState):
-    """Of the (K - 1) p numbers that W has in the basis; the cumulative loss, and the running sum of the bound."""
+    """Of the (K - 1) p numbers that W has in the basis; the cumulative loss, the sum of the bound, the longest input."""
 
     posterior: RootPosterior
     loss: float
     bound: float
+    drawn: DrawnFeatures | None
 
 
 @final
@@ -133,7 +133,9 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         return RootPosterior.bytes_of((config.classes - 1) * config.space.map.width(dim))
 
     def conditioning(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> float:
-        return state.posterior.conditioning(config.space.alpha)
+        length = config.space.map.longest(state.drawn) / config.space.alpha**0.5
+        own = state.posterior.conditioning(config.space.alpha)
+        return own + softmax.amplified(config.classes, config.hedge, length)
 
     def extra_work(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, rounds: int) -> float:
         """All of a round, since with hundreds of classes each is a long one; and a half-life discounts."""
@@ -143,7 +145,7 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
 
     def init(self, config: SoftmaxAioliConfig, dim: int) -> SoftmaxAioliState:
         width = (config.classes - 1) * config.space.map.width(dim)
-        return SoftmaxAioliState(0, RootPosterior.prior(config.space.alpha, width), 0.0, 0.0)
+        return SoftmaxAioliState(0, RootPosterior.prior(config.space.alpha, width), 0.0, 0.0, None)
 
     def predict(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> Forecast:
         return _forecast(_played(config, state, x)[1])
@@ -160,24 +162,19 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
         """O(K^3 p^2), and O(K^3 p^3) where it discounts."""
-        posterior, (gains, D, surplus) = state.posterior, played.step
+        space, posterior, (gains, D, surplus) = config.space, state.posterior, played.step
         square_root.step_of_block(posterior.S, posterior.u, played.F, gains, D)
-        state.loss += played.loss
-        state.bound += surplus
-        state.t += 1
-        factor = config.space.forgetting.factor(state.t)
+        state.t, state.loss, state.bound = state.t + 1, state.loss + played.loss, state.bound + surplus
+        long = softmax.longest_calm(config.classes, config.hedge) ** 2 * space.alpha
+        state.drawn = space.map.seen(state.drawn, played.x, space.square(played.x), long)
+        factor = space.forgetting.factor(state.t)
         if factor is not None:
-            posterior.discount(factor, config.space.alpha)
+            posterior.discount(factor, space.alpha)
+            state.drawn = space.map.discounted(state.drawn, factor, long)
 
     def describe(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> dict[str, float]:
-        numbers = {
-            "t": state.t,
-            "dictionary": 0,
-            "bytes": state.nbytes,
-            "features": len(state.posterior),
-            "classes": config.classes,
-            "loss": state.loss,
-        }
+        numbers = {"t": state.t, "dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}
+        numbers |= {"classes": config.classes, "loss": state.loss}
         return numbers | {"bound": state.bound} if config.space.is_whole else numbers
 
 
@@ -186,7 +183,7 @@ def _played(
 ) -> tuple[softmax.LogitMoments, softmax.Logits]:
     """What the past says of an input, and the logits that follow. Raises DivergedError."""
     t, phi = state.t + 1, config.space.map.phi(None, x)
-    square = ddot(phi, phi)
+    square = config.space.square(x)
     config.space.require_bearable(t, square)
     moments = softmax.moments(state.posterior, phi, config.basis)
     L = softmax.reach(config.classes, config.comparator_norm, square)

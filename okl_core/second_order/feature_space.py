@@ -28,6 +28,10 @@ LONGEST = 1e13
 other weights would be off by eps |phi| / sqrt(alpha) or more, above 1e-3, permanently."""
 LONG = 256.0
 """Value of |phi| / sqrt(alpha) up to which no `longest` is kept: it would add less than 1e-10 to the replay tolerance."""
+PROJECTED = 0.03125
+"""Share of |phi|^2 / alpha that counts as conditioning where forecasts are clipped: a step along one long input is rounded by
+eps |phi| / alpha in all directions, and another long input multiplies that while its forecast stays of order 1. Between BLAS
+kernels, forecasts differ by up to half of eps |phi|^2 / alpha; the replay tolerance allows twice eps times it."""
 
 
 @final
@@ -51,11 +55,12 @@ class FeatureRound(NamedTuple):
 
 @final
 class FeatureSpace(NamedTuple):
-    """The space of one feature map, with alpha > 0."""
+    """The space of one feature map, with alpha > 0. `is_clipped`: whether forecasts are, however long an input is."""
 
     map: FeatureMap
     alpha: float
     forgetting: HalfLife
+    is_clipped: bool = False
     state_type = FeatureState
 
     @property
@@ -66,6 +71,11 @@ class FeatureSpace(NamedTuple):
     def long_square(self) -> float:
         """|phi|^2 up to which an input costs no digits that count."""
         return LONG * LONG * self.alpha
+
+    def square(self, x: F64) -> float:
+        """Return |phi|^2 of an input, shape (d,), for features that are not drawn."""
+        phi = self.map.phi(None, x)
+        return ddot(phi, phi)
 
     def init(self, dim: int) -> FeatureState:
         drawn = self.map.init(dim)
@@ -128,7 +138,8 @@ class FeatureSpace(NamedTuple):
 
     def conditioning(self, state: FeatureState) -> float:
         longest = self.map.longest(state.drawn)
-        return state.posterior.conditioning(self.alpha, longest) + self.map.largest(state.drawn)
+        stepped = PROJECTED * longest * longest / self.alpha if self.is_clipped else 0.0
+        return state.posterior.conditioning(self.alpha, longest) + self.map.largest(state.drawn) + stepped
 
     def describe(self, state: FeatureState) -> dict[str, float]:
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}

@@ -391,3 +391,51 @@ def test_inputs_of_ordinary_length_add_nothing_to_the_state_or_the_tolerance(kin
     learner.run(10.0 * subject.X, subject.y)
     assert not any("drawn" in name for name in learner.state())
     assert replay_tolerance(learner.conditioning) == REPLAY_TOLERANCE
+
+
+@pytest.mark.each
+@pytest.mark.parametrize(("classes", "hedge"), [(2, 0.5), (3, 0.5), (4, 0.5), (7, 0.5), (20, 0.5), (10, 0.6), (7, 1.0)])
+@pytest.mark.parametrize("offset", [0.0, 30.0, 1e3, 1e4, 1e6])
+def test_what_softmax_makes_of_rounding_in_long_inputs_is_allowed_for(
+    classes: int, hedge: float, offset: float
+) -> None:
+    """Less than 1 of the hedge and more than three classes amplify it from round to round."""
+    rng = np.random.default_rng(classes)
+    X, y = rng.normal(size=(60, 2)) + offset, rng.integers(classes, size=60).astype(np.float64)
+    spec = {"kind": "softmax-aioli", "config": {"classes": classes, "hedge": hedge}}
+    one, other = create(spec, 2), create(spec, 2)
+    for x, truth in zip(X, y.tolist(), strict=True):
+        value = one.update(x, truth).forecast.value
+        off = abs(other.update(np.nextafter(x, np.inf), truth).forecast.value - value)
+        assert off <= replay_tolerance(one.conditioning) or replay_tolerance(one.conditioning) == LARGEST_TOLERANCE
+    assert offset > 0.0 or replay_tolerance(one.conditioning) == REPLAY_TOLERANCE
+    again = restore(spec, one.state(), 2)
+    assert again.conditioning == one.conditioning
+    assert offset > 0.0 or not any("drawn" in name for name in one.state())
+
+
+def test_what_a_long_input_of_softmax_costs_is_forgotten_with_its_half_life() -> None:
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 5.0
+    X[5] *= 1e6
+    learner = create({"kind": "softmax-aioli", "config": {"classes": 5, "half_life": 8}}, 2)
+    learner.run(X[:10], y[:10])
+    assert replay_tolerance(learner.conditioning) > REPLAY_TOLERANCE
+    learner.run(X[10:], y[10:])
+    assert replay_tolerance(learner.conditioning) == REPLAY_TOLERANCE
+    assert not any("drawn" in name for name in learner.state())
+
+
+@pytest.mark.parametrize("config", [{}, {"regularization": 1e-4}, {"half_life": 8}])
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e6])
+def test_steps_along_long_inputs_that_others_multiply_are_allowed_for(size: float, config: dict[str, float]) -> None:
+    """Forecasts of ons are clipped, so that errors do not count less where inputs are long."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = size * rng.normal(size=(80, 3))
+        X = X[rng.integers(0, 5, 80)] if seed % 2 else X
+        one, other = (create({"kind": "ons", "config": config}, 3) for _ in range(2))
+        for x in X:
+            value = one.update(x, 1.0).forecast.value
+            off = abs(other.update(np.nextafter(x, np.inf), 1.0).forecast.value - value)
+            tolerance = replay_tolerance(one.conditioning)
+            assert off <= tolerance or tolerance == LARGEST_TOLERANCE

@@ -190,3 +190,10 @@ def _with(learner: OnlineLearner, name: str) -> Any:
     arrays = learner.state()
     del arrays["dim"]
     return algorithm.unpack(config, arrays | {name: np.full_like(arrays[name], np.inf)})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_embedding_with_a_row_or_column_too_many_is_refused(axis: int) -> None:
+    learner = taught("nogd", SMALL | {"rank": 3})
+    P = learner.state()["P"]
+    refused(learner, "P", np.concatenate((P, np.take(P, [0], axis)), axis), "of 6 points with P of shape")
