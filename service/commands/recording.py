@@ -166,7 +166,12 @@ def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iter
 def _names(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])) or ("",)
+    try:
+        names = next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error as error:
+        told = f"{text!r:.100} is no list of names: quote one with a comma or a line break, as in a CSV file."
+        raise ConfigurationError(told) from error
+    return tuple(name.strip() for name in names) or ("",)
 
 
 def _cell(text: str) -> Cell:

@@ -254,6 +254,7 @@ def test_columns_are_picked_and_dropped(run, client: Client, tmp_path: Path) -> 
         ("--only", "y"),
         ("--drop", "a,b,note"),
         ("--only", ""),
+        ("--drop", "a\nb"),
     ):
         run(path, "--session", "wrong", "--label", "y", *wrong, code=2)
     assert {session["name"] for session in client.sessions()} == {"dropped", "only"}
