@@ -90,6 +90,23 @@ def test_charts_stay_as_they_are_while_a_figure_comes_and_goes(open_page: Opened
         expect(page.locator("#table-quality")).to_be_visible()
 
 
+def test_a_comparison_says_whose_loss_it_draws_once_a_regressor_has_rounds(open_page: Opened, told: Told) -> None:
+    [place] = [i for i, one in enumerate(told.entries) if one["name"] == "demand"]
+    before = told.entries[place]
+    with changed(told, "demand"):
+        told.documents["demand"]["history"] = None
+        told.entries[place] = before | {"error_name": None}
+        try:
+            page = open_page("/compare?session=flights&session=demand")
+            expect(page.locator("#charts h3")).to_have_text(["Mistake rate", "Mean loss"])
+        finally:
+            told.entries[place] = before
+    titles = ["Mistake rate", "Mean loss of classifiers", "RMSE", "Mean loss of regressors"]
+    expect(page.locator("#charts h3")).to_have_text(titles, timeout=15_000)
+    for chart in ("rate", "rate-loss", "rmse", "rmse-loss"):
+        expect(page.locator(f"#plot-{chart} canvas")).to_be_visible()
+
+
 def test_selected_text_stays_until_it_is_no_longer_selected(open_page: Opened, told: Told) -> None:
     page = open_page(PAGES["classes"])
     expect(page.locator("#live-text")).to_have_text("Live")

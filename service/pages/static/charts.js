@@ -224,9 +224,9 @@ class Drawing {
   }
 }
 
-/** What tells one figure of the grid from another: its chart, and the views that it can switch between. */
+/** What tells one figure of the grid from another: its chart, its title, and the views that it can switch between. */
 function identity(figure) {
-  return [figure.id, ...[...figure.querySelectorAll(".switch span")].map((one) => one.textContent)].join();
+  return [figure.id, ...[...figure.querySelectorAll("h3, .switch span")].map((one) => one.textContent)].join();
 }
 
 /** Adds and removes figures until the grid has those of the new one. The others, and what is focused in them, stay in place. */
