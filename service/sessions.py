@@ -163,8 +163,9 @@ class Sessions:
             cursor = prefix[:-1] + chr(ord(prefix[-1]) - 1) + chr(0x7F)
         page = await self._store.list(cursor, limit)
         heads = [head for head in page.heads if head.name.startswith(prefix)]
-        is_over = len(heads) < len(page.heads)
-        return Listing([Listed(head, decode_summary(head.summary)) for head in heads], None if is_over else page.cursor)
+        # The page may end at an unreadable session without the prefix, whose name is not for this caller.
+        next_cursor = page.cursor if page.cursor is not None and page.cursor.startswith(prefix) else None
+        return Listing([Listed(head, decode_summary(head.summary)) for head in heads], next_cursor)
 
     async def count(self, prefix: str) -> int:
         """Count the sessions whose names start with `prefix`."""

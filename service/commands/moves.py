@@ -11,7 +11,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
-from .options import StoreOption
+from .options import StoreOption, check_out
 from .outcome import errors_in_a_line, text_of
 from .stores import check_kept, check_there, opened
 from .terminal import console
@@ -39,6 +39,8 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Write complete sessions to a file; run it again after an interruption to resume."""
         with errors_in_a_line():
+            if not out.is_dir():
+                check_out(out)
             _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
     @app.command("import")

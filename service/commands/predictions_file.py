@@ -12,6 +12,8 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from okl.errors import ConfigurationError
 
+from .options import check_out
+
 HEADER: Final = ("row", "truth", "prediction", "probability", "low", "high")
 
 
@@ -79,7 +81,8 @@ class PredictionsFile:
 
 
 def check_file(path: Path) -> None:
-    """Raises ConfigurationError if the file, or its part file, has other content."""
+    """Raises ConfigurationError if the path is no file, or if the file or its part file has other content."""
+    check_out(path)
     header = ",".join(HEADER).encode() + b"\n"
     for one in (path, path.with_name(f"{path.name}.part")):
         try:

@@ -68,7 +68,7 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class Odd:
     """The first truth that is not a number, in a stream that has numbers too. `are_gaps`: all such truths are words for a
-    missing value; `are_fewer`: they are fewer than the numbers."""
+    missing value, or are infinite; `are_fewer`: they are fewer than the numbers."""
 
     row: int
     truth: bool | str
@@ -136,7 +136,7 @@ def look_through(path: Path, selection: Selection) -> Recording:
     if odd.are_gaps:
         raise ConfigurationError(
             f"{path}, line {line}: the label column has {odd.truth!r}, but numbers elsewhere. Remove the lines without a "
-            "truth; if it is a label, write it as another word."
+            "finite truth; if it is a label, write it as another word."
         )
     return replace(found, reason=f"since line {line} has {odd.truth!r:.100}") if odd.are_fewer else found
 
@@ -155,12 +155,22 @@ def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iter
         if isinstance(row.y, bool | str):
             first = (row.number, row.y) if first is None else first
             others += 1
-            are_gaps = are_gaps and isinstance(row.y, str) and row.y.strip().lower() in GAPS
+            are_gaps = are_gaps and isinstance(row.y, str) and _is_gap(row.y)
         else:
             low, high = min(low, row.y), max(high, row.y)
     known = None if truths is None else tuple(truths.values())
     odd = Odd(*first, are_gaps, others < count - others) if first is not None and others < count else None
     return Recording(title, columns, rows, count, known, first is None, low, high, odd)
+
+
+def _is_gap(word: str) -> bool:
+    word = word.strip().lower()
+    if word in GAPS:
+        return True
+    try:
+        return not math.isfinite(float(word))
+    except ValueError:
+        return False
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ It is the logger `okl.audit`, which writes with the other logs, and as lines of 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -84,23 +86,22 @@ class AuditFile(logging.Handler):
         self._path = Path(path)
         self._most_bytes = most_bytes
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(self._opened(self._path))
+        with self._held(self._path):
+            pass
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
-            lock = self._opened(self._path.with_name(self._path.name + ".lock"))
-            try:
+            with self._held(self._path.with_name(self._path.name + ".lock")) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                file = self._opened(self._path)
-                if (size := os.fstat(file).st_size) > 0 and size + len(line) > self._most_bytes:
-                    os.close(file)
-                    self._rotate()
-                    file = self._opened(self._path)
-                os.write(file, line)
-                os.close(file)
-            finally:
-                os.close(lock)
+                with self._held(self._path) as file:
+                    size = os.fstat(file).st_size
+                    if size == 0 or size + len(line) <= self._most_bytes:
+                        _append(file, line, size)
+                        return
+                self._rotate()
+                with self._held(self._path) as file:
+                    _append(file, line, 0)
         except Exception:
             self.handleError(record)
 
@@ -111,5 +112,21 @@ class AuditFile(logging.Handler):
                 newer.replace(older)
 
     @staticmethod
-    def _opened(path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    @contextmanager
+    def _held(path: Path) -> Iterator[int]:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+
+def _append(file: int, line: bytes, size: int) -> None:
+    """Write the line at the end, which is at `size`. Raises OSError; the file then has no part of it."""
+    try:
+        written = os.write(file, line)
+        if written < len(line):
+            raise OSError(errno.ENOSPC, "the disk is full")
+    except OSError:
+        os.ftruncate(file, size)
+        raise

@@ -55,9 +55,9 @@ def luggage_arguments(cursor: str | None) -> list[Value]:
 
 
 def to_luggage(cursor: str | None, answer: Sequence[Any]) -> Luggage:
-    _, has_more, *flat = answer
-    part, offset = page_place(cursor)
-    after = page_cursor(part, offset + len(flat) // 2) if has_more else page_after(part)
+    _, next_offset, *flat = answer
+    part, _ = page_place(cursor)
+    after = page_cursor(part, next_offset) if next_offset else page_after(part)
     rows = list(zip(flat[::2], flat[1::2], strict=True))
     if part == "remembered":
         items = [RememberedItem(id.decode(), value[8:], _APPLIED.unpack_from(value)[0] / US) for id, value in rows]

@@ -310,6 +310,9 @@ class SqliteStore:
                 result = transact(self._here, self._file, operation, writes=writes)
             except (StoreTimeout, TooMuchHere):
                 pass
+            except StoreUnavailable:
+                self._checkpoints.ask()
+                raise
             else:
                 if writes:
                     self._checkpoints.count()

@@ -8,6 +8,8 @@ import sqlite3
 import threading
 from typing import final
 
+from okl.errors import StoreUnavailable
+
 from .sqlite_file import DRIVER_ERRORS, MEMORY, PAGE_BYTES, WAL_KEPT_BYTES, SqliteFile
 
 log = logging.getLogger("okl.store")
@@ -16,6 +18,8 @@ CHECKPOINT_BYTES = 8 << 20
 """The log is copied into the file after about this much was written to it."""
 COMMIT_BYTES = 16 << 10
 """The bytes that a commit writes to the log besides large values: about eight pages."""
+RETRY_S = 0.1
+"""The pause after a failed checkpoint. The room that becomes free on a full disk is for the file, not for more of the log."""
 
 
 @final
@@ -26,7 +30,7 @@ class Checkpoints:
         self._file = file
         self._written_bytes = 0
         self._is_wanted = threading.Event()
-        self._is_closing = False
+        self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="sqlite-checkpoints", daemon=True)
 
     def start(self) -> None:
@@ -34,7 +38,7 @@ class Checkpoints:
             self._thread.start()
 
     async def close(self) -> None:
-        self._is_closing = True
+        self._is_closing.set()
         self._is_wanted.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
@@ -46,19 +50,30 @@ class Checkpoints:
             self._written_bytes = 0
             self._is_wanted.set()
 
+    def ask(self) -> None:
+        """Want a checkpoint at once: a write failed, perhaps on a disk that the log has filled."""
+        self._is_wanted.set()
+
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
-        while self._is_wanted.wait() and not self._is_closing:
+        has_failed = False
+        while self._is_wanted.wait() and not self._is_closing.is_set():
             self._is_wanted.clear()
             try:
+                self._file.check()
                 connection = connection or self._file.connect(self._file.timeout_s)
                 _checkpoint(connection)
-            except DRIVER_ERRORS as error:
-                log.warning("checkpoint failed", extra={"detail": str(error)})
+                has_failed = False
+            except (*DRIVER_ERRORS, StoreUnavailable) as error:
+                if not has_failed:
+                    log.warning("checkpoint failed", extra={"detail": str(error)})
+                has_failed = True
                 # One that was opened while the file could not be written would never write it.
                 if connection is not None:
                     connection.close()
                 connection = None
+                self._is_closing.wait(RETRY_S)
+                self._is_wanted.set()
         if connection is not None:
             connection.close()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar, final
 
-from okl.errors import StoreTimeout
+from okl.errors import StoreTimeout, StoreUnavailable
 
 from . import sqlite_sessions
 from .sqlite_checkpoints import Checkpoints
@@ -93,7 +93,10 @@ class SqliteThread:
             running = None not in taken
             calls = [call for call in taken if call is not None]
             if calls:
-                self._report(_run(db, self._file, calls))
+                outcomes = _run(db, self._file, calls)
+                self._report(outcomes)
+                if any(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
+                    self._checkpoints.ask()
                 if any(call.writes for call in calls):
                     self._checkpoints.count(sum(call.written_bytes for call in calls))
             if rest_s is not None or any(call.leaves_garbage for call in calls):

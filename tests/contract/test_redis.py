@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
+from unittest.mock import ANY
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,7 +25,9 @@ from service.store.base import (
     Store,
     Tip,
     Waiting,
+    WaitingPage,
 )
+from service.store.moving import LUGGAGE_ITEMS, Luggage
 from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
 from service.store.redis_connections import BATCH_BYTES, Lanes
@@ -182,6 +185,45 @@ async def test_counts_are_never_negative_after_an_eviction(store: Store, server:
     head = await store.head(NAME)
     assert isinstance(head, Head)
     assert min(head.waiting, head.waiting_bytes, head.never_came) >= 0
+
+
+async def all_luggage(store: Store) -> Luggage:
+    """All pages as one."""
+    pages: list[Luggage] = []
+    while not pages or pages[-1].cursor is not None:
+        page = await store.luggage(NAME, pages[-1].cursor if pages else None)
+        assert isinstance(page, Luggage)
+        pages.append(page)
+    held = [item for page in pages for item in page.held]
+    return Luggage(held, [item for page in pages for item in page.remembered], None)
+
+
+async def test_predictions_evicted_without_their_times_are_left_out(store: Store, server: redis.Redis) -> None:
+    await append(store, FIRST, 3)
+    tip = (await read(store)).head.tip
+    early = [Hold(f"evicted {i}", b"blob", 60.0) for i in range(5)]
+    assert isinstance(await store.commit(NAME, tip, [], early), Committed)
+    server.delete(key("waiting"), key("applied"))
+    late = [Hold(f"kept {i}", b"blob", 70.0) for i in range(3)]
+    assert isinstance(await store.commit(NAME, tip, [], late), Committed)
+    page = await store.waiting(NAME, None, 2)
+    assert isinstance(page, WaitingPage)
+    assert [item.id for item in page.items] == ["kept 0", "kept 1"]
+    rest = await store.waiting(NAME, page.cursor, 2)
+    assert isinstance(rest, WaitingPage)
+    assert ([item.id for item in rest.items], rest.cursor) == (["kept 2"], None)
+    moved = await all_luggage(store)
+    assert ([item.id for item in moved.held], moved.remembered) == (["kept 0", "kept 1", "kept 2"], [])
+    server.delete(key("waiting"))
+    assert await store.waiting(NAME, None, 2) == WaitingPage([], None, ANY)
+
+
+async def test_a_page_of_luggage_continues_after_evicted_predictions(store: Store, server: redis.Redis) -> None:
+    holds = [Hold(f"{i:04}", b"blob", 60.0) for i in range(LUGGAGE_ITEMS + 10)]
+    assert isinstance(await store.commit(NAME, FIRST, [], holds), Committed)
+    server.hdel(key("waiting"), *(hold.id for hold in holds[5:15]))
+    moved = await all_luggage(store)
+    assert [item.id for item in moved.held] == [hold.id for hold in (*holds[:5], *holds[15:])]
 
 
 async def test_a_listing_heals_the_index(store: Store, server: redis.Redis) -> None:

@@ -272,6 +272,23 @@ async def test_a_full_disk_is_unavailable_and_loses_nothing(path: Path, size: in
         assert outcomes_of(await store.commit(NAME, a.tip, [large], [hold("p")])) == [None]
 
 
+async def test_a_log_that_fills_the_disk_is_copied_into_the_file_and_makes_room(path: Path) -> None:
+    async with opened(path) as store:
+        await store.create(NAME, RECORD, FIRST)
+        tip = (await append_ids(store, *(f"a{i}" for i in range(20)), blob=bytes(1000)))[-1].tip
+        committed = fails = 0
+        with full_disk(path):
+            while fails == 0 or committed < 20:
+                assert fails < 1000
+                try:
+                    added = entry(tip, f"b{committed}", blob=bytes(1000))
+                    assert outcomes_of(await store.commit(NAME, tip, [added])) == []
+                    tip, committed = added.tip, committed + 1
+                except StoreUnavailable:
+                    fails += 1
+                    await asyncio.sleep(0.01)
+
+
 async def test_one_failing_call_does_not_take_others_with_it() -> None:
     store = open_store("sqlite://")
     await store.open()

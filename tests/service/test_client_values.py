@@ -185,6 +185,9 @@ def test_calls_point_to_the_place(client: Client) -> None:
             call()
         assert str(caught.value) == f"{pointer}: is missing (None, NaN or NaT); leave out rounds without one"
         assert [error["pointer"] for error in caught.value.extra["errors"]] == [pointer]
+    pairs: Any = [("s", 0.0)]
+    with pytest.raises(WrongType, match=r"^/sessions: must be a mapping from sessions to truths, not list"):
+        client.update_several(pairs, id="p")
     assert session.describe()["t"] == 0
     with session.stream() as stream, pytest.raises(WrongType, match=r"^/update/x/a: a value of type set"):
         stream.one({"update": {"x": {"a": {1}}, "y": 0.0}, "predict": {"x": [0.0]}})

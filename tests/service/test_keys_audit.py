@@ -253,6 +253,29 @@ def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
     assert (tmp_path / "audit.log").read_text().splitlines()[-1].startswith("1999 ")
 
 
+FILLER = """
+import logging, os, resource, sys
+from service.keys.audit import AuditFile
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+logging.raiseExceptions = False
+file = AuditFile(sys.argv[1], 1 << 20)
+before = len(os.listdir("/dev/fd"))
+for i in range(100):
+    file.emit(logging.makeLogRecord({"msg": f"{i} " + "x" * 300}))
+print(len(os.listdir("/dev/fd")) - before)
+"""
+
+
+def test_on_a_full_disk_no_file_stays_open_and_no_line_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", FILLER, str(path)], env=environment, stdout=subprocess.PIPE, check=True, timeout=60
+    )
+    assert done.stdout.strip() == b"0"
+    assert path.read_text() == "".join(f"{i} {'x' * 300}\n" for i in range(3))
+
+
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_served(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigurationError, match="OKL_AUDIT_FILE"):

@@ -20,6 +20,7 @@ from service.api.access import ACCESS_RULES, ADMIN, READ, WEBSOCKET, WRITE, Acce
 from service.app import create_app
 from service.settings import Settings
 from service.store.sqlite_keys import SqliteKeys
+from tests.redis_server import connect, redis_server
 from tests.service.api import Api, check_problem, serving
 from tests.service.keyed import Made, look_again, make, revoke
 
@@ -383,6 +384,23 @@ async def test_lists_have_the_sessions_of_the_prefix_alone_page_by_page(tmp_path
             assert sorted(one["name"] for one in twin["sessions"]) == expected
             cursor = (await api.http.get("/sessions", params={"cursor": "tea"}, headers=key.headers)).json()
             assert [one["name"] for one in cursor["sessions"]] == [name for name in expected if name > "tea"]
+
+
+@pytest.mark.redis
+async def test_a_page_that_ends_at_a_damaged_session_of_others_does_not_name_it(tmp_path: Path) -> None:
+    with redis_server(tmp_path / "redis") as port:
+        url = f"redis://127.0.0.1:{port}"
+        admin, team = await make(url), await make(url, READ, prefix="team-")
+        async with serving(url) as api:
+            for name in ("team-a", "zulu", "zulu-2"):
+                await api.call("POST", "/sessions", {"name": name}, status=201, headers=admin.headers)
+            with connect(port) as server:
+                server.hset("okl:{zulu}:head", "counters", b"damaged")
+            for query in ({"limit": 2}, {"limit": 1, "cursor": "team-a"}):
+                page = await api.call("GET", "/sessions", headers=team.headers, params=query)
+                assert page["next"] is None
+                page = await api.call("GET", "/sessions", headers=admin.headers, params=query)
+                assert page["next"] == "zulu"
 
 
 async def test_who_could_not_read_the_keys_lets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

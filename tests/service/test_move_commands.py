@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import httpx
@@ -45,6 +46,12 @@ def sessions(store: str) -> dict[str, tuple[int, int]]:
         for one in found:
             assert client.update(one["name"], 12.0, id="waits")["t"] == 4
         return {one["name"]: (one["t"], one["waiting"]) for one in found}
+
+
+def test_a_pipe_or_a_device_is_not_replaced(store: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is not a regular file" in okl("export", "--store", store, "--out", str(tmp_path / "pipe"), code=2)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_all_sessions_go_through_a_file(store: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
 import signal
 import time
@@ -343,6 +344,14 @@ def test_a_file_of_predictions_is_published_when_it_is_whole(tmp_path: Path) -> 
         assert rows_of(path) == ["0"]
         raise ZeroDivisionError
     assert path.read_text().splitlines() == [",".join(HEADER), "0,1.0,2.0,,1.0,", "1,1.0,x,0.5,,"]
+
+
+def test_a_pipe_or_a_device_is_not_replaced(run, client: Client, tmp_path: Path) -> None:
+    path, out = stream(tmp_path / "s.csv"), tmp_path / "pipe"
+    os.mkfifo(out)
+    assert "pipe is not a regular file" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
+    assert out.is_fifo()
+    assert client.sessions() == []
 
 
 def test_another_file_is_left_as_it_is(run, client: Client, tmp_path: Path) -> None:

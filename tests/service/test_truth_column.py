@@ -53,7 +53,7 @@ def test_a_missing_number_is_refused_with_its_line(run: Run, client: Client, tmp
     assert client.sessions() == []
 
 
-@pytest.mark.parametrize("word", sorted(GAPS))
+@pytest.mark.parametrize("word", [*sorted(GAPS), "inf", "-Infinity", "1e999"])
 def test_what_says_that_a_number_is_missing(tmp_path: Path, word: str) -> None:
     for text in (word, word.upper(), f" {word} "):
         with pytest.raises(ConfigurationError, match=r"line 50: .*numbers elsewhere"):

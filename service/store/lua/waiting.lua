@@ -26,15 +26,20 @@ if after and after > now then
   end
 end
 
-local found = call('ZRANGE', expiry, rank, rank + most, 'WITHSCORES')
-local answer, bytes = {'waiting', now, 0}, 0
-for i = 1, #found, 2 do
-  local held = call('HGET', waiting, found[i])
-  bytes = bytes + #held - 16
-  if i > 1 and (i > 2 * most or bytes > most_bytes) then
-    answer[3] = 1
-    break
+local answer, bytes, found = {'waiting', now, 0}, 0, nil
+repeat
+  found = call('ZRANGE', expiry, rank, rank + most, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local held = call('HGET', waiting, found[i])
+    if held then -- else Redis has evicted the predictions, but not their times
+      bytes = bytes + #held - 16
+      if #answer > 3 and (#answer == 3 + 3 * most or bytes > most_bytes) then
+        answer[3] = 1
+        return answer
+      end
+      answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[i], found[i + 1], held:sub(17)
+    end
   end
-  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[i], found[i + 1], held:sub(17)
-end
+  rank = rank + most + 1
+until #found <= 2 * most
 return answer
