@@ -439,3 +439,17 @@ def test_steps_along_long_inputs_that_others_multiply_are_allowed_for(size: floa
             off = abs(other.update(np.nextafter(x, np.inf), 1.0).forecast.value - value)
             tolerance = replay_tolerance(one.conditioning)
             assert off <= tolerance or tolerance == LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("regularization", [1e-4, 1.0])
+@pytest.mark.parametrize("offset", [1e5, 1e7, 1e9])
+def test_the_leader_takes_over_the_rounding_of_long_inputs(offset: float, regularization: float) -> None:
+    config = {"regularization": regularization}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, y = offset + rng.normal(size=(40, 3)), np.sign(rng.normal(size=40))
+        one, other = (create({"kind": "ftrl-logistic", "config": config}, 3) for _ in range(2))
+        for x, truth in zip(X, y.tolist(), strict=True):
+            value = one.update(x, truth).forecast.value
+            off = abs(other.update(np.nextafter(x, np.inf), truth).forecast.value - value)
+            assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
