@@ -453,3 +453,17 @@ def test_the_leader_takes_over_the_rounding_of_long_inputs(offset: float, regula
             value = one.update(x, truth).forecast.value
             off = abs(other.update(np.nextafter(x, np.inf), truth).forecast.value - value)
             assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("dictionary", [{"kind": "kors"}, {"kind": "ald"}], ids=lambda d: d["kind"])
+@pytest.mark.parametrize("offset", [1e3, 1e4, 1e5])
+def test_digits_that_the_inverse_lost_are_allowed_for(offset: float, dictionary: dict[str, Any]) -> None:
+    """The rounds of aioli are light where inputs are long, so that A stays small beside k(x, x)."""
+    config = {"kernel": {"kind": "linear"}, "dictionary": dictionary, "regularization": 1.0}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, y = offset + rng.normal(size=(80, 3)), np.sign(rng.normal(size=80))
+        one, blocked = (create({"kind": "nystrom-aioli", "config": config, "seed": seed}, 3) for _ in range(2))
+        values = [one.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
+        off = np.abs(blocked.run(X, y).values - values).max()
+        assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
