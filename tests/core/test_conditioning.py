@@ -467,3 +467,14 @@ def test_digits_that_the_inverse_lost_are_allowed_for(offset: float, dictionary:
         values = [one.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
         off = np.abs(blocked.run(X, y).values - values).max()
         assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_values_that_a_step_back_cancelled_are_allowed_for(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = 1e9 + rng.normal(size=(60, 3)), np.sign(rng.normal(size=60))
+    one, other = (create({"kind": "aogd-ald", "config": {"kernel": {"kind": "linear"}}}, 3) for _ in range(2))
+    for x, truth in zip(X, y.tolist(), strict=True):
+        value = one.update(x, truth).forecast.value
+        off = abs(other.update(np.nextafter(x, np.inf), truth).forecast.value - value)
+        assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
