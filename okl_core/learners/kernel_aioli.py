@@ -44,6 +44,9 @@ class KernelAioli(SecondOrder[KernelAioliConfig, KernelState, KernelRound, Aioli
     With a window all sums run over the rounds kept, between W and 5/4 W of them, with a half-life H over 10 H rounds,
     discounted in steps of H / 4. The guarantee is lost: the best function may need what was forgotten.
 
+    A round with k(x, x) above 1e13 times 2 lambda raises DivergedError, since rounding would hide its q: with a linear kernel
+    and the default lambda, an input longer than 4e5.
+
     References: [jezequel2020] algorithm 1, theorem 1, section 4 for kernels; [calandriello2017] for the recursion.
 
     Examples

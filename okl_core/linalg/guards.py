@@ -18,6 +18,10 @@ and from 1e8 on the inverse grows until it overflows. Leverage scores are off by
 kept again and again."""
 
 
+LIGHTEST = 1e-2
+"""Least w with which a round counts here if its forecast depends on q. Between BLAS kernels q differs by up to 0.2 eps
+kappa / alpha, and the forecasts of aioli by as much, however small w is: by 5e-4 at the limit in double precision."""
+
 SINGLE_LARGEST = 1e30
 """Largest number that enters a matrix in single precision, whose sums of products overflow from 3e38 on."""
 
@@ -40,10 +44,16 @@ def kernel_overflow() -> DivergedError:
     return DivergedError("k(x, x) overflows; scale the inputs down")
 
 
-def require_bearable(t: int, w: float, kappa: float, alpha: float, floats: FloatType = DOUBLE) -> None:
-    """Raise DivergedError if a round would swamp alpha in a matrix kept in this precision."""
+def require_bearable(
+    t: int, w: float, kappa: float, alpha: float, floats: FloatType = DOUBLE, *, needs_variance: bool = False
+) -> None:
+    """Raise DivergedError if a round would swamp alpha in a matrix kept in this precision.
+
+    `needs_variance`: whether its forecast depends on q.
+    """
     is_double = floats is DOUBLE
     heaviest = HEAVIEST if is_double else SINGLE_HEAVIEST
+    w = max(w, LIGHTEST) if needs_variance else w
     if w * kappa > heaviest * alpha:
         raise DivergedError(
             f"round {t}: w k(x, x) = {w * kappa:.1e} is above {heaviest:.0e} times the regularization; "

@@ -163,7 +163,7 @@ class KernelSpace(NamedTuple):
         decision, sampled = decided(t, moments, y, rule, rng), None
         if self.sketch is not None and state.sketch is not None:
             decision, sampled = self.sketch.thin(state.sketch, x, moments.kappa, decision, rng)
-        self.check(t, moments.kappa, decision)
+        self.check(t, moments.kappa, decision, rule)
         return KernelRound(moments, z, decision, sampled)
 
     def absorb(self, state: KernelState, t: int, x: F64, played: KernelRound) -> None:
@@ -197,11 +197,11 @@ class KernelSpace(NamedTuple):
         """Return q, bounded away from 0 by A <= (alpha + sum_J w kappa) I, since alpha q = kappa - z^T z may round to 0."""
         return max(alpha_q / self.alpha, kappa / (self.alpha + trace))
 
-    def check(self, t: int, kappa: float, decision: Decision) -> None:
+    def check(self, t: int, kappa: float, decision: Decision, rule: Rule[T]) -> None:
         """Raise DivergedError if the numbers of this round are too large for the state."""
         require_finite(t, decision.c * kappa / self.alpha)
         weight = decision.w if self.has_weight(decision.w, kappa) else float(decision.c != 0.0)
-        require_bearable(t, weight, kappa, self.alpha)
+        require_bearable(t, weight, kappa, self.alpha, needs_variance=rule.needs_variance)
 
     def has_weight(self, w: float, kappa: float) -> bool:
         return w * kappa > NEGLIGIBLE * self.alpha
@@ -335,7 +335,7 @@ class KernelBlock:
         decision = decided(t, moments, y, rule, rng)
         if self.sketch is not None:
             decision = self.sketch.thin(j, decision, rng)
-        space.check(t, kappa, decision)
+        space.check(t, kappa, decision, rule)
         if space.has_weight(decision.w, kappa):
             self.join(j, decision.w, q, decision.rho_delta)
         elif decision.c != 0.0 and kappa > 0.0:

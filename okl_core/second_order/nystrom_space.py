@@ -88,6 +88,11 @@ class DictionaryConfig(Protocol):
     def precision(self) -> PrecisionName: ...
 
 
+INVERTED = 0.03125
+"""Share of kappa / alpha that counts as conditioning: A^{-1} begins as I / alpha, and rounding errors of that size stay in q.
+Between BLAS kernels, forecasts of nystrom-aioli, whose rounds are light, differ by up to 0.2 eps kappa / alpha; the replay
+tolerance allows twice eps times it."""
+
 STEADY_ALPHA, STEADY_THRESHOLD, FAR_THRESHOLD = 0.1, 0.03, 0.1
 """Regularization and distances between points from which single precision has digits enough; see `lost_digits`."""
 
@@ -204,13 +209,15 @@ class NystromSpace(NamedTuple):
         return self.condition(state.embedding, state.posterior)
 
     def condition(self, known: EmbeddingState, posterior: Posterior) -> float:
-        """Return the condition of A plus the conditioning of the learned function in the embedding: O(|I|^2)."""
+        """Return the condition of A, the digits its inverse lost, and the conditioning of the learned function: O(|I|^2)."""
         # Weights of huge truths overflow in single precision.
         with np.errstate(over="ignore", invalid="ignore"):
             a = known.L.solve_transposed(posterior.u) * known.independent.view
             mass = self.embedding.kernel.mass(known.points, a)
         mass = math.inf if math.isnan(mass) else mass
-        of_A, of_f = posterior.largest / posterior.alpha, magnified(self.embedding.condition(known), mass)
+        largest = float(self.embedding.kernel.diag(known.points.coordinates()).max(initial=0.0))
+        of_A = (posterior.largest + INVERTED * largest) / posterior.alpha
+        of_f = magnified(self.embedding.condition(known), mass)
         return (of_A + of_f) * self.embedding.floats.rounding
 
     def describe(self, state: NystromState) -> dict[str, float]:

@@ -99,7 +99,9 @@ class Posterior:
         projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self._projected(phi, m)
         moments = Moments(projection.m, projection.q, kappa)
         decision = decided(t, moments, y, rule, rng)
-        require_bearable(t, decision.w, projection.square, self.alpha, self.P.floats)
+        require_bearable(
+            t, decision.w, projection.square, self.alpha, self.P.floats, needs_variance=rule.needs_variance
+        )
         return moments, projection, decision
 
     def absorb(self, projection: Projection, decision: Decision) -> None:
@@ -214,7 +216,8 @@ class PosteriorBlock:
         """
         m, q = self.moments(j)
         decision = decided(t, Moments(m, q, kappa), y, rule, rng)
-        require_bearable(t, decision.w, self.squares.item(j), self.posterior.alpha, self.posterior.P.floats)
+        square, alpha, floats = self.squares.item(j), self.posterior.alpha, self.posterior.P.floats
+        require_bearable(t, decision.w, square, alpha, floats, needs_variance=rule.needs_variance)
         self.absorb(j, q, decision)
         return q, decision
 

@@ -439,3 +439,42 @@ def test_steps_along_long_inputs_that_others_multiply_are_allowed_for(size: floa
             off = abs(other.update(np.nextafter(x, np.inf), 1.0).forecast.value - value)
             tolerance = replay_tolerance(one.conditioning)
             assert off <= tolerance or tolerance == LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("regularization", [1e-4, 1.0])
+@pytest.mark.parametrize("offset", [1e5, 1e7, 1e9])
+def test_the_leader_takes_over_the_rounding_of_long_inputs(offset: float, regularization: float) -> None:
+    config = {"regularization": regularization}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, y = offset + rng.normal(size=(40, 3)), np.sign(rng.normal(size=40))
+        one, other = (create({"kind": "ftrl-logistic", "config": config}, 3) for _ in range(2))
+        for x, truth in zip(X, y.tolist(), strict=True):
+            value = one.update(x, truth).forecast.value
+            off = abs(other.update(np.nextafter(x, np.inf), truth).forecast.value - value)
+            assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("dictionary", [{"kind": "kors"}, {"kind": "ald"}], ids=lambda d: d["kind"])
+@pytest.mark.parametrize("offset", [1e3, 1e4, 1e5])
+def test_digits_that_the_inverse_lost_are_allowed_for(offset: float, dictionary: dict[str, Any]) -> None:
+    """The rounds of aioli are light where inputs are long, so that A stays small beside k(x, x)."""
+    config = {"kernel": {"kind": "linear"}, "dictionary": dictionary, "regularization": 1.0}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, y = offset + rng.normal(size=(80, 3)), np.sign(rng.normal(size=80))
+        one, blocked = (create({"kind": "nystrom-aioli", "config": config, "seed": seed}, 3) for _ in range(2))
+        values = [one.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
+        off = np.abs(blocked.run(X, y).values - values).max()
+        assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_values_that_a_step_back_cancelled_are_allowed_for(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = 1e9 + rng.normal(size=(60, 3)), np.sign(rng.normal(size=60))
+    one, other = (create({"kind": "aogd-ald", "config": {"kernel": {"kind": "linear"}}}, 3) for _ in range(2))
+    for x, truth in zip(X, y.tolist(), strict=True):
+        value = one.update(x, truth).forecast.value
+        off = abs(other.update(np.nextafter(x, np.inf), truth).forecast.value - value)
+        assert off <= replay_tolerance(one.conditioning) < LARGEST_TOLERANCE

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from okl_core import create, resolve, waits_for_inputs
 from okl_core.contract.learner import parse_spec
 from okl_core.contract.rng import RoundRng
-from okl_core.errors import ConfigError
+from okl_core.errors import ConfigError, DivergedError
 from okl_core.learners.aioli import AioliConfig
 from okl_core.losses import least_flatness
 from okl_core.second_order.improper import improper_value
@@ -206,3 +206,21 @@ class TestInputNorm:
     def test_an_expert_of_a_pool_has_no_warmup(self) -> None:
         with pytest.raises(ConfigError, match='give input_norm itself, not "warmup"'):
             parse_spec({"kind": "pool", "config": {"experts": [{"kind": "aioli", "config": {"input_norm": "warmup"}}]}})
+
+
+@pytest.mark.parametrize("kind", ["kernel-aioli", "nystrom-aioli"])
+def test_inputs_that_hide_the_variance_are_refused_however_light_their_rounds(kind: str) -> None:
+    """A column of times with a linear kernel: q would be off by far more than 1, and with it the forecast."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X[40:, 0] += 1.7e9
+    dictionary = {"dictionary": {"kind": "ald"}} if kind == "nystrom-aioli" else {}
+    learner = create({"kind": kind, "config": {"kernel": {"kind": "linear"}} | dictionary}, 3)
+    learner.run(X[:40], np.ones(40))
+    before = learner.state()
+    for x in X[40:]:
+        with pytest.raises(DivergedError, match="scale the inputs down"):
+            learner.update(x, 1.0)
+        with pytest.raises(DivergedError, match="scale the inputs down"):
+            learner.run(x[None], np.ones(1))
+    assert all(np.array_equal(before[name], array) for name, array in learner.state().items())

@@ -102,10 +102,12 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
         return AogdAldState(0, points, GrowingArray(), Factor(), PROJECTS, 0, 0, norm2=0.0, gain=1.0, lost=0.0)
 
     def conditioning(self, config: AogdAldConfig, state: AogdAldState) -> float:
-        a = state.coefficients.view
+        """From the coefficients, and from U |k(x, .)|, the largest value that f had and that a step back may cancel."""
+        kernel, points, a = config.kernel, state.points, state.coefficients.view
+        largest = config.norm_bound * math.sqrt(float(kernel.diag(points.coordinates()).max(initial=0.0)))
         if state.phase == PROJECTS:
-            return condition(config, state.points, state.L, a)
-        return max(1.0, config.kernel.mass(state.points, a))
+            return largest + condition(config, points, state.L, a)
+        return max(1.0, largest + kernel.mass(points, a))
 
     def predict(self, config: AogdAldConfig, state: AogdAldState, x: F64) -> Forecast:
         return Forecast(kernel_sum(state.coefficients.view, config.kernel.row(state.points, x)))

@@ -59,6 +59,10 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
     With A_T = sum kappa_t - y^T K y / T and B of the order of sqrt(A_T T ln T) the regret is O((A_T T ln T)^{1/4}) with high
     probability ([li2023], table 1).
 
+    With mixed labels g cancels, but its rounding does not: f_t(x) may be off by 0.01 eps kappa. With a linear kernel and
+    offsets of 1e9, or a polynomial one of degree 2 and offsets of 1e7, forecasts are noise, and another processor replays
+    others than `replay_tolerance` allows: scale such inputs down.
+
     Against the paper: p is 0 where the guess is right up to rounding, and the `reservoir` does not follow from T.
 
     References: [liao2021], with one kernel; [li2023] for the experiments.

@@ -124,6 +124,12 @@ class DistinctRounds:
         keys = sys.getsizeof(self._places) + len(self) * (sys.getsizeof(b"") + self.rows.view[:1].nbytes)
         return self.rows.nbytes + self.positives.nbytes + self.negatives.nbytes + keys
 
+    @property
+    def longest(self) -> float:
+        """The largest |phi|, or 0."""
+        rows = self.rows.view
+        return math.sqrt(float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
+
     def objective_with(self, phi: F64, y: float) -> LogisticObjective:
         """The objective once a round more is absorbed; changes nothing. O(k p)."""
         i = self._places.get(_key(phi))
