@@ -13,6 +13,10 @@ StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_S
 
 
 def check_out(path: Path) -> None:
-    """Raises ConfigurationError if the finished file would replace something else, such as /dev/null or a pipe."""
+    """Raises ConfigurationError if the finished file would replace something else, such as a pipe or the link /dev/stdout."""
+    if str(path) == "-":
+        raise ConfigurationError("--out: - would be a file of that name, not the standard output; name a file.")
+    if path.is_symlink():
+        raise ConfigurationError(f"--out: {path} is a link, and would be replaced by a file; name the file itself.")
     if path.exists() and not path.is_file():
         raise ConfigurationError(f"--out: {path} is not a regular file, and would be replaced by one.")

@@ -48,10 +48,17 @@ def sessions(store: str) -> dict[str, tuple[int, int]]:
         return {one["name"]: (one["t"], one["waiting"]) for one in found}
 
 
-def test_a_pipe_or_a_device_is_not_replaced(store: str, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert "pipe is not a regular file" in okl("export", "--store", store, "--out", str(tmp_path / "pipe"), code=2)
-    assert (tmp_path / "pipe").is_fifo()
+def test_a_pipe_a_device_or_a_link_is_not_replaced(store: str, tmp_path: Path) -> None:
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.touch()
+    link.symlink_to(file)
+    assert "pipe is not a regular file" in okl("export", "--store", store, "--out", str(pipe), code=2)
+    assert "link is a link" in okl("export", "--store", store, "--out", str(link), code=2)
+    assert "not the standard output" in okl("export", "--store", store, "--out", "-", code=2)
+    assert pipe.is_fifo()
+    assert link.readlink() == file
+    assert file.read_bytes() == b""
 
 
 def test_all_sessions_go_through_a_file(store: str, tmp_path: Path) -> None:

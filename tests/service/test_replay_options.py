@@ -346,9 +346,13 @@ def test_a_file_of_predictions_is_published_when_it_is_whole(tmp_path: Path) -> 
     assert path.read_text().splitlines() == [",".join(HEADER), "0,1.0,2.0,,1.0,", "1,1.0,x,0.5,,"]
 
 
-def test_a_pipe_or_a_device_is_not_replaced(run, client: Client, tmp_path: Path) -> None:
-    path, out = stream(tmp_path / "s.csv"), tmp_path / "pipe"
+def test_a_pipe_a_device_or_a_link_is_not_replaced(run, client: Client, tmp_path: Path) -> None:
+    path, out, link = stream(tmp_path / "s.csv"), tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(out)
+    link.symlink_to(tmp_path / "none.csv")
+    assert "link is a link" in run(path, "--session", "s", "--label", "y", "--out", link, code=2)
+    assert "not the standard output" in run(path, "--session", "s", "--label", "y", "--out", "-", code=2)
+    assert link.is_symlink()
     assert "pipe is not a regular file" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
     assert out.is_fifo()
     assert client.sessions() == []
