@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from typing import final
 
 from okl.errors import StoreUnavailable
@@ -20,6 +21,8 @@ COMMIT_BYTES = 16 << 10
 """The bytes that a commit writes to the log besides large values: about eight pages."""
 RETRY_S = 0.1
 """The pause after a failed checkpoint. The room that becomes free on a full disk is for the file, not for more of the log."""
+RESTS = 9.0
+"""The same as a multiple of its duration, if that is more: each attempt copies again all that the disk has room for."""
 
 
 @final
@@ -59,6 +62,7 @@ class Checkpoints:
         has_failed = False
         while self._is_wanted.wait() and not self._is_closing.is_set():
             self._is_wanted.clear()
+            start = time.monotonic()
             try:
                 self._file.check()
                 connection = connection or self._file.connect(self._file.timeout_s)
@@ -72,7 +76,7 @@ class Checkpoints:
                 if connection is not None:
                     connection.close()
                 connection = None
-                self._is_closing.wait(RETRY_S)
+                self._is_closing.wait(max(RETRY_S, RESTS * (time.monotonic() - start)))
                 self._is_wanted.set()
         if connection is not None:
             connection.close()

@@ -8,6 +8,7 @@ import resource
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -287,6 +288,28 @@ async def test_a_log_that_fills_the_disk_is_copied_into_the_file_and_makes_room(
                 except StoreUnavailable:
                     fails += 1
                     await asyncio.sleep(0.01)
+
+
+async def test_checkpoints_that_fail_late_leave_the_disk_to_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk each copies the log as far as there is room."""
+    starts: list[float] = []
+
+    def fail_late(file: SqliteFile) -> None:
+        starts.append(time.monotonic())
+        time.sleep(0.05)
+        raise StoreUnavailable("full")
+
+    file = SqliteFile(str(path), "normal", 1.0)
+    file.prepare().close()
+    monkeypatch.setattr(SqliteFile, "check", fail_late)
+    checkpoints = Checkpoints(file)
+    checkpoints.start()
+    checkpoints.ask()
+    await asyncio.to_thread(wait_until, lambda: len(starts) > 1)
+    assert starts[1] - starts[0] > 0.4
+    before = time.monotonic()
+    await checkpoints.close()
+    assert time.monotonic() - before < 0.4
 
 
 async def test_one_failing_call_does_not_take_others_with_it() -> None:
