@@ -90,7 +90,8 @@ class Routes:
         Returns the result of `update` for each session, or {"session", "refused": a problem} for one that rejected its truth;
         the others learned theirs.
         """
-        if not isinstance(truths, Mapping):
+        # A series of pandas has items too, but is no Mapping.
+        if not hasattr(truths, "items"):
             raise _wrong("/sessions", f"must be a mapping from sessions to truths, not {type(truths).__name__}")
         reports = [{"session": name, "y": truth(y, f"/sessions/{i}/y")} for i, (name, y) in enumerate(truths.items())]
         body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})

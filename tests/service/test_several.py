@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from okl.client import Client
@@ -235,7 +236,8 @@ def test_the_client(client: Client) -> None:
     told = client.update_several({"one": np.float32(1.0), "two": 2, "nobody": 3.0}, id="r")
     assert [entry.get("t") for entry in told] == [1, 1, None]
     assert told[2]["refused"]["type"] == "/problems/session-not-found"
-    assert client.update_several({"one": 1.0}, x=[1.0, 2.0])[0]["t"] == 2
+    series: Any = pd.Series({"one": 1.0})
+    assert client.update_several(series, x=[1.0, 2.0])[0]["t"] == 2
     with pytest.raises(InvalidInput):
         client.predict_several(["one", "one"], [1.0, 2.0])
     with pytest.raises(PayloadTooLarge):
