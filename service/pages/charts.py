@@ -265,7 +265,9 @@ def _add_resources(found: Charts) -> None:
         ("took_s", "Time per round", "Compute time of one round.", "duration"),
     )
     for id, title, about, unit in several:
-        found.add(Chart(id, title, about, (Face(title, unit, (Curve(title.lower(), "own", id),)),)))
+        # A learner without a dictionary has stored no point in any round.
+        if any(found.columns.get(id, ())):
+            found.add(Chart(id, title, about, (Face(title, unit, (Curve(title.lower(), "own", id),)),)))
 
 
 # -- several sessions -------------------------------------------------------------------------------------------------

@@ -63,6 +63,16 @@ def test_what_has_no_number_is_not_drawn() -> None:
         drawn.table(chart)
 
 
+@pytest.mark.parametrize(("points", "is_drawn"), [(0.0, False), (3.0, True)])
+def test_the_dictionary_is_drawn_of_learners_that_store_points(points: float, is_drawn: bool) -> None:
+    told = copy.deepcopy(MadeUp().documents["demand"])
+    rounds = len(told["history"]["points"]["t"])
+    told["history"]["points"]["dictionary"] = [0.0] * (rounds - 1) + [points]
+    ids = [chart.id for chart in charts.of_session(told).charts]
+    assert ("dictionary" in ids) == is_drawn
+    assert "bytes" in ids
+
+
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 512])
 def test_rows_are_spread_over_all_rounds(length: int) -> None:
     found = charts.spread(length)
