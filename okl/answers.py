@@ -66,8 +66,7 @@ def id_of(prediction: Prediction | str) -> str:
         raise ValueError(
             "this prediction was made with wait=False and waits for no truth; report one with its input `x`"
         )
-    detail = f"must be a string or a Prediction, not {type(id).__name__}"
-    raise WrongType(f"/id: {detail}", errors=[{"pointer": "/id", "detail": detail}])
+    raise WrongType.at("/id", f"must be a string or a Prediction, not {type(id).__name__}")
 
 
 COLUMNS: Final = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class ServiceError(Exception):
@@ -115,6 +115,11 @@ class InvalidInput(ServiceError):
     """The request is wrong; `errors` says where and how, one {pointer, detail} for each place. Nothing changed."""
 
     slug, status, title = "invalid-request", 422, "Invalid request"
+
+    @classmethod
+    def at(cls, pointer: str, detail: str) -> Self:
+        """The error at one place of a request; `pointer` is empty for the whole of it."""
+        return cls(f"{pointer}: {detail}" if pointer else detail, errors=[{"pointer": pointer, "detail": detail}])
 
     def under(self, prefix: str, instead_of: str) -> InvalidInput:
         """The same error with its pointers that start with `instead_of` moved to where the part is in the whole body."""

@@ -92,7 +92,7 @@ class Routes:
         """
         # A series of pandas has items too, but is no Mapping.
         if not hasattr(truths, "items"):
-            raise _wrong("/sessions", f"must be a mapping from sessions to truths, not {type(truths).__name__}")
+            raise WrongType.at("/sessions", f"must be a mapping from sessions to truths, not {type(truths).__name__}")
         reports = [{"session": name, "y": truth(y, f"/sessions/{i}/y")} for i, (name, y) in enumerate(truths.items())]
         body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})
         return (yield Call("POST", "/sessions/update", body, members=["updates"]))
@@ -273,12 +273,8 @@ def _named(id: Id | None) -> Json:
 def _listed(names: Iterable[str], at: str) -> list[str]:
     """Names or ids as a list. Raises WrongType for a single one, whose letters would be taken for names."""
     if isinstance(names, str):
-        raise _wrong(at, f"must be a list, not one string; give [{names!r}]")
+        raise WrongType.at(at, f"must be a list, not one string; give [{names!r}]")
     return list(names)
-
-
-def _wrong(at: str, detail: str) -> WrongType:
-    return WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])
 
 
 def _learner(learner: Learner | None) -> Json:

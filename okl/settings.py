@@ -46,7 +46,7 @@ def _schema(schema: Any, at: str) -> Any:
     if hasattr(schema, "iloc"):
         schema = schema.to_dict()  # pandas' `frame.dtypes`
     if not isinstance(schema, Mapping):
-        raise _wrong(at, f"must be a dictionary from fields to their types, not {type(schema).__name__}")
+        raise WrongType.at(at, f"must be a dictionary from fields to their types, not {type(schema).__name__}")
     return {str(name): _field(declared, at + json_pointer([name])) for name, declared in schema.items()}
 
 
@@ -64,11 +64,7 @@ def _field(declared: Any, at: str) -> Any:
             dtype = np.dtype(declared)
     field = FIELD_OF_KIND.get(getattr(dtype, "kind", "")) or FIELD_OF_NAME.get(getattr(dtype, "name", ""))
     if field is None and getattr(declared, "kind", "") == "O":
-        raise _wrong(at, f"a column of {declared} may hold anything; name its type: text, category or another")
+        raise WrongType.at(at, f"a column of {declared} may hold anything; name its type: text, category or another")
     if field is None:
-        raise _wrong(at, f"{declared!r} is no type of a field, which is given by {ACCEPTED}")
+        raise WrongType.at(at, f"{declared!r} is no type of a field, which is given by {ACCEPTED}")
     return field
-
-
-def _wrong(at: str, detail: str) -> WrongType:
-    return WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])

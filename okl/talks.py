@@ -151,13 +151,12 @@ def path_of(session: str, *action: str) -> str:
     """The path of a session, or below it. Raises InvalidName for a session that is not given by its name."""
     if not isinstance(session, str):
         detail = f"the session's name must be a string, not {type(session).__name__}; it is the first argument"
-        raise InvalidName(f"/session: {detail}", errors=[{"pointer": "/session", "detail": detail}])
+        raise InvalidName.at("/session", detail)
     return "/".join(("/sessions", *(segment(part) for part in (session, *action))))
 
 
 def segment(part: str) -> str:
     """The text as one path segment; `.` and `..` are escaped, so that no name leads to another path. Raises InvalidName."""
     if not isinstance(part, str):
-        detail = f"a name or id must be a string, not {type(part).__name__}"
-        raise InvalidName(detail, errors=[{"pointer": "", "detail": detail}])
+        raise InvalidName.at("", f"a name or id must be a string, not {type(part).__name__}")
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")

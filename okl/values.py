@@ -140,8 +140,7 @@ def _pointed(error: InvalidInput, value: Any, at: str) -> InvalidInput:
             converted(part)
         except InvalidInput as found:
             return _pointed(found, part, at + json_pointer([key]))
-    detail = error.detail
-    return type(error)(f"{at}: {detail}" if at else detail, errors=[{"pointer": at, "detail": detail}])
+    return error.at(at, error.detail)
 
 
 def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -158,8 +157,7 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _missing(at: str) -> WrongType:
-    detail = "is missing (None, NaN or NaT); leave out rounds without one"
-    return WrongType(f"{at}: {detail}", errors=[{"pointer": at, "detail": detail}])
+    return WrongType.at(at, "is missing (None, NaN or NaT); leave out rounds without one")
 
 
 def _wrong_type(detail: str) -> WrongType:
