@@ -146,14 +146,19 @@ def amplified(K: int, hedge: float, length: float) -> float:
     10^-13 of the first input is one of 0.1. In streams of 4 to 50 classes with offsets or scales of 3 to 10^6, a change has
     grown by less than this.
     """
-    power = 0.0 if K <= FEW else 2.0 * (1.0 - hedge) * K
+    power = _power(K, hedge)
     return CANCELLED * length + math.expm1(min(math.log(1e300), power * math.log1p(length / STRETCH)))
 
 
 def longest_calm(K: int, hedge: float) -> float:
     """Return a |phi| / sqrt(alpha) up to which `amplified` adds nothing to the replay tolerance."""
-    power = 0.0 if K <= FEW else 2.0 * (1.0 - hedge) * K
+    power = _power(K, hedge)
     return CALM if power == 0.0 else min(CALM, STRETCH * math.expm1(math.log(CALMEST) / power))
+
+
+def _power(K: int, hedge: float) -> float:
+    """Return the power of the length that rounding grows with; 0 if it does not grow from round to round."""
+    return 0.0 if K <= FEW else 2.0 * (1.0 - hedge) * K
 
 
 def hedged(m: F64, Q: F64, L: float, hedge: float, t: int) -> Logits:
