@@ -1,7 +1,6 @@
 """Errors of the service. Every subclass of ServiceError that reaches a client has a problem type and an HTTP status.
 
-Stores raise StoreError; ConfigurationError keeps a process from starting or a request from being sent. docs/problems.md lists
-all problem types.
+Stores raise StoreError; ConfigurationError keeps a process or a request from starting. docs/problems.md lists all types.
 """
 
 from __future__ import annotations
