@@ -42,18 +42,22 @@ class Remembered:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal after the latest snapshot; `seconds` is about the time that a replay takes."""
+    """The journal after the latest snapshot.
+
+    `seconds` is about the time that a replay takes, `largest` the most bytes that one turn of this worker has added.
+    """
 
     snapshot_round: int = -1
     snapshot_bytes: int = 0
     rounds: int = 0
     bytes: int = 0
+    largest: int = 0
     seconds: float = 0.0
 
     def start(self, round: int, snapshot_bytes: int) -> None:
         """Start after a snapshot of this size, at this round."""
         self.snapshot_round, self.snapshot_bytes = round, snapshot_bytes
-        self.rounds = self.bytes = 0
+        self.rounds = self.bytes = self.largest = 0
         self.seconds = 0.0
 
     def see(self, head: Head) -> None:
@@ -66,6 +70,7 @@ class Journal:
     def add(self, rounds: int, size: int, seconds: float) -> None:
         self.rounds += rounds
         self.bytes += size
+        self.largest = max(self.largest, size)
         self.seconds += seconds
 
 

@@ -23,6 +23,11 @@ log = logging.getLogger("okl.sessions")
 BYTES_PER_S = 10e6
 """Bytes of snapshots per second of learning; without this limit the largest states would be packed most of the time."""
 
+LARGE_TURNS = 4
+LARGE_BYTES = 4 << 20
+"""A journal of large turns holds so many of them, or so many bytes, before a snapshot: one after each block of thousands of
+rounds would cost a twentieth of the time that a fast learner takes for it."""
+
 
 class BeforeTrim(Protocol):
     """Awaited with the session's name before a snapshot is written, and with whether the session is blocked meanwhile."""
@@ -84,7 +89,8 @@ class Snapshots:
         size = replica.size + replica.beside
         if replica.wants_snapshot or journal.seconds > max(self._replay_s, size / BYTES_PER_S):
             return True
-        least = max(self._least_bytes, journal.snapshot_bytes, size)
+        turns = min(LARGE_TURNS * journal.largest, LARGE_BYTES)
+        least = max(self._least_bytes, journal.snapshot_bytes, size, turns)
         return journal.bytes >= least and journal.bytes >= session.nbytes + session.history.nbytes
 
     async def _write(self, replica: Replica, position: Position, blob: bytes, *, is_blocked: bool) -> None:
