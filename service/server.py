@@ -124,7 +124,7 @@ class Supervisor(Multiprocess):
 
 def application(settings: Settings | None = None) -> ASGIApp:
     """The app that a worker process runs. Without arguments (as uvicorn's factory), it reads the settings itself."""
-    gc.disable()  # until all is imported, see service/start.py
+    gc.disable()  # until all is imported, see service/import_phase.py
     from .app import create_app, end_streams
 
     settings = settings or Settings()

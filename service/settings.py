@@ -20,7 +20,7 @@ from pydantic_settings import (
 from okl.errors import ConfigurationError
 from okl.masking import shown_url
 
-from .start import check_choice
+from .blas_kernels import check_choice
 from .store.base import Limits
 
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"

@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, Final
 
-from service.start import main, prepare
+from service.blas_kernels import prepare
+from service.start import main
 
 Output = int | IO[Any] | None
 

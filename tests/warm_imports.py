@@ -6,7 +6,7 @@ import gc
 import os
 from importlib import import_module
 
-from service.start import prepare
+from service.blas_kernels import prepare
 
 MODULES = (
     "scipy.optimize",

@@ -10,7 +10,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable
 
-from ..start import heed_signals
+from .. import import_phase
 
 REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 
@@ -18,7 +18,7 @@ REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 @contextmanager
 def errors_in_a_line() -> Iterator[None]:
     """Report expected errors as one line, without a traceback. Signals are handled from here on, so import before."""
-    heed_signals()
+    import_phase.end()
     try:
         yield
     except ServiceError as error:

@@ -2,7 +2,7 @@
 
 Each folder of `service`, `okl` and `okl_core` is a box, and so is each module beside them. A box stands one floor above the
 highest that it imports; an arrow says that it does, and is left out where a way over other boxes says so already. Imports
-inside of functions do not count. Whatever imports in a circle has no floor: `floors` refuses it.
+inside of functions count, those for types alone do not. Whatever imports in a circle has no floor: `floors` refuses it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ def modules(package: str) -> dict[str, Path]:
 
 
 def imported(path: Path, known: Iterable[str]) -> set[str]:
-    """The modules of ours that a file imports when it is loaded."""
+    """The modules of ours that a file imports, sooner or later."""
     names: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

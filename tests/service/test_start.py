@@ -1,4 +1,4 @@
-"""Which kernels of the BLAS a process computes with: the same on almost every machine, unless it is told otherwise."""
+"""What happens before a command begins: the choice of the BLAS kernels, the same on almost every machine, and the imports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from service.blas_kernels import (
+    CORE_TYPE,
+    SETTING,
+    THREADS,
+    check_choice,
+    choose,
+    prepare,
+    processor_features,
+    read_choice,
+)
 from service.commands.outcome import errors_in_a_line
 from service.server import application
-from service.start import CORE_TYPE, SETTING, THREADS, check_choice, choose, prepare, processor_features, read_choice
 from tests.command import environment
 
 AVX2 = ("pni", "sse4_2", "avx", "avx2", "fma")
@@ -79,9 +88,9 @@ def test_what_is_set_already_stays() -> None:
 # -- in a process -----------------------------------------------------------------------------------------------------
 
 COMPUTES = """
-from service import start
-start.prepare(start.os.environ)
-import sys
+import os, sys
+from service.blas_kernels import prepare
+prepare(os.environ)
 assert "numpy" not in sys.modules
 import numpy, scipy.linalg.blas, threadpoolctl
 print(*sorted({(f"{found['architecture']} {found['num_threads']}") for found in threadpoolctl.threadpool_info()}), sep=",")
@@ -118,7 +127,7 @@ def test_openblas_runs_what_was_chosen() -> None:
 
 @x86
 def test_native_leaves_openblas_to_itself() -> None:
-    alone = COMPUTES.replace("start.prepare(start.os.environ)", "")
+    alone = COMPUTES.replace("prepare(os.environ)", "")
     assert computes(OKL_BLAS_KERNELS="native") == run("-c", alone, OPENBLAS_NUM_THREADS="1").stdout.strip()
 
 
