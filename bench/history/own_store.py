@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
@@ -56,26 +55,3 @@ def wait_for(is_so: Callable[[], bool], what: str, within_s: float = WHOLE_WITHI
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {within_s:.0f} s: {what}")
         time.sleep(0.03)
-
-
-def own_store(
-    name: str, folder: Path, now: Now, sessions: Sequence[str], *, appendfsync: str, wait_replicas: int
-) -> OwnStore:
-    """The store of this name, not started. The others are not imported: some need what this machine may lack."""
-    if name == "sqlite":
-        from bench.history.own_sqlite import OwnSqlite
-
-        return OwnSqlite(folder, now, sessions)
-    if name == "redis":
-        from bench.history.own_redis import OwnRedis
-
-        return OwnRedis(folder, now, sessions, appendfsync)
-    if name == "sentinel":
-        from bench.history.own_sentinel import OwnSentinel
-
-        return OwnSentinel(folder, now, sessions, appendfsync, wait_replicas)
-    if name == "cluster":
-        from bench.history.own_cluster import OwnCluster
-
-        return OwnCluster(folder, now, sessions, appendfsync)
-    raise ValueError(f"no store {name!r}")

@@ -15,7 +15,7 @@ from bench.history.attempts import History
 from bench.history.caller import Caller
 from bench.history.final import FinalState, final_states
 from bench.history.injection import Injection, definition, schedule
-from bench.history.own_store import STARTED_WITHIN_S, OwnStore, own_store
+from bench.history.own_store import STARTED_WITHIN_S, Now, OwnStore
 from bench.history.raw_http import Connection
 from bench.processes import Worker
 
@@ -68,7 +68,9 @@ def run(options: RunOptions, folder: Path) -> tuple[History, Mapping[str, FinalS
     names = [f"s{i}" for i in range(options.sessions)]
     kinds = {name: "kernel-ridge" if i < RIDGES else "kernel-ogd" for i, name in enumerate(names)}
     history = History(options.seed, options.store, kinds)
-    store = own_store(options.store, folder, now, names, appendfsync=options.fsync, wait_replicas=options.wait_replicas)
+    store = _own_store(
+        options.store, folder, now, names, appendfsync=options.fsync, wait_replicas=options.wait_replicas
+    )
     streams = options.clients * (options.sessions + 1)
     settings = {"snapshot_min_bytes": SNAPSHOT_MIN_BYTES, "max_streams": streams}
     workers: list[Worker] = []
@@ -93,6 +95,29 @@ def run(options: RunOptions, folder: Path) -> tuple[History, Mapping[str, FinalS
             worker.kill()
         store.close()
     return history, finals
+
+
+def _own_store(
+    name: str, folder: Path, now: Now, sessions: Sequence[str], *, appendfsync: str, wait_replicas: int
+) -> OwnStore:
+    """The store of this name, not started. The others are not imported: some need what this machine may lack."""
+    if name == "sqlite":
+        from bench.history.own_sqlite import OwnSqlite
+
+        return OwnSqlite(folder, now, sessions)
+    if name == "redis":
+        from bench.history.own_redis import OwnRedis
+
+        return OwnRedis(folder, now, sessions, appendfsync)
+    if name == "sentinel":
+        from bench.history.own_sentinel import OwnSentinel
+
+        return OwnSentinel(folder, now, sessions, appendfsync, wait_replicas)
+    if name == "cluster":
+        from bench.history.own_cluster import OwnCluster
+
+        return OwnCluster(folder, now, sessions, appendfsync)
+    raise ValueError(f"no store {name!r}")
 
 
 def _create(kinds: Mapping[str, str], worker: Worker, began: float) -> None:
