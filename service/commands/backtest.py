@@ -37,7 +37,7 @@ from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
 from ..settings import Settings, limits_of
-from ..store.base import Entry, Tip, present
+from ..store.base import Entry, Tip, unless_gone
 from ..store.moving import Whole
 from .compare import heeding, limits_here, printed_cells, ranked
 from .contestants import Contestant, names_of, specs_of
@@ -95,7 +95,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
 
 async def _read(url: str, name: str) -> Whole:
     async with opened(url, limits_of(Settings())) as store:
-        return present(await store.whole(name), name)
+        return unless_gone(await store.whole(name), name)
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
