@@ -52,9 +52,8 @@ from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
 from .rounds import Rounds
-from .session.limits import SessionLimits
 from .sessions import Sessions
-from .settings import Settings, limits_of
+from .settings import Settings, limits_of, session_limits_of
 from .store.base import Store
 from .store.opening import open_store
 from .store.template_store import KeepsTemplates
@@ -201,13 +200,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     kind = type(store).__name__
     kept = store.templates if isinstance(store, KeepsTemplates) else None
     store = TimedStore(store, counts)
-    limits = SessionLimits(
-        dim=settings.max_dim,
-        bytes=settings.session_bytes,
-        waiting_s=settings.waiting_expires_s,
-        batch=settings.max_batch,
-        answer_bytes=settings.max_answer_bytes,
-    )
+    limits = session_limits_of(settings)
     scheduler = Scheduler()
     roster = Roster(store, counts)
     snapshots = Snapshots(

@@ -36,10 +36,10 @@ from ..session.scorecard import WINDOW
 from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
-from ..settings import Settings, limits_of
+from ..settings import Settings, limits_of, session_limits_of
 from ..store.base import Entry, Tip, unless_gone
 from ..store.moving import Whole
-from .compare import heeding, limits_here, printed_cells, ranked
+from .compare import heeding, printed_cells, ranked
 from .contestants import Contestant, names_of, specs_of
 from .stores import opened
 
@@ -79,7 +79,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
         return challenger_of(session, challenger_name(name, "backtest"), learner)
 
     specs = specs_of(learners)
-    limits = limits_here()
+    limits = session_limits_of(Settings())
     contestants = [Contestant(label, spec, define, limits) for label, spec in zip(names_of(specs), specs, strict=True)]
     with heeding() as stopped, _progress(console) as progress:
         bar = progress.add_task(name, total=len(steps))

@@ -23,8 +23,7 @@ from okl.comparing import HEADINGS, Line, error_shown
 from okl.errors import ConfigurationError
 from okl.measures import error_name
 
-from ..session.limits import SessionLimits
-from ..settings import Settings
+from ..settings import Settings, session_limits_of
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
 from .fitting import decided
 from .recording import RecordedRow, Recording, Selection, look_through, looked_through
@@ -136,21 +135,9 @@ def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list
         raise ConfigurationError("There are no learners to compare.")
     check_count(specs)
     recording = decided(recording, specs)
-    limits, define = limits_here(), partial(definition_for, recording)
+    limits, define = session_limits_of(Settings()), partial(definition_for, recording)
     named = zip(names_of(specs), specs, strict=True)
     return [Contestant(name, spec, define, limits, delay=delay) for name, spec in named]
-
-
-def limits_here() -> SessionLimits:
-    """The limits of a service with these settings."""
-    settings = Settings()
-    return SessionLimits(
-        dim=settings.max_dim,
-        bytes=settings.session_bytes,
-        waiting_s=settings.waiting_expires_s,
-        batch=settings.max_batch,
-        answer_bytes=settings.max_answer_bytes,
-    )
 
 
 @contextmanager

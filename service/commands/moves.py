@@ -47,9 +47,9 @@ def run_import(
 
     from ..archive.examination import Examination
     from ..archive.transport import import_file
-    from .compare import limits_here
+    from ..settings import Settings, session_limits_of
 
-    limits = limits_here()
+    limits = session_limits_of(Settings())
 
     async def imported(stores: Sequence["Store"]) -> int:
         found: list[Carried] = []
