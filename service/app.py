@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -116,48 +117,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     warnings.filterwarnings("ignore", BODY_ALIAS, UnsupportedFieldAttributeWarning)
     counts = Counts()
     keyring, audit = Keyring(is_open=is_open_without_keys(settings)), Audit()
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        configure(settings)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        store = open_store(settings.store, limits_of(settings))
-        await store.open()
-        keyring.keep(store)
-        with suppress(StoreError):  # the next request reads the keys, and none is admitted before they were read
-            await keyring.refresh()
-        worker = make_worker(settings, store, counts)
-        app.state.worker = worker
-        asyncio.get_running_loop().call_later(LOADED_AFTER_S, _load_the_rest)
-        extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
-        log.info("serving", extra=extra)
-        for warning in await store.warnings():
-            log.warning("store", extra={"detail": warning})
-        try:
-            worker.exposition.start()
-            if worker.webhook is not None:
-                worker.webhook.start(worker.rounds)
-            worker.roster.start(worker.feeder)
-            worker.expiry.start()
-            # Several workers on one machine would otherwise each use all cores for products of small matrices.
-            with threadpool_limits(1):
-                # Loaded modules stay, so exclude them from collection while requests wait. A collection before that is not
-                # worth it: of 54 MB it would free 0.6, and take a tenth of the start-up time.
-                gc.freeze()
-                gc.set_threshold(*GC_THRESHOLDS)
-                yield
-        finally:
-            audit.flush()
-            await worker.close()
-            await store.close()
-            log.info("stopped")
-
     app = FastAPIOffline(
         redirect_slashes=False,
         title="okl",
         version=__version__,
         summary="Online kernel learning as a service.",
-        lifespan=lifespan,
+        lifespan=partial(_running, settings, counts, keyring, audit),
         telemetry={"metrics": False, "tracing": False, "logs": False},
         responses=routes.ANY,
         generate_unique_id_function=problems.operation_id,
@@ -176,6 +141,41 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(Cors, origins=origins, is_for_preflights=False)
     documents.install(app)
     return app
+
+
+@asynccontextmanager
+async def _running(
+    settings: Settings, counts: Counts, keyring: Keyring, audit: Audit, app: FastAPI
+) -> AsyncIterator[None]:
+    """The app's lifespan: a worker on an open store."""
+    configure(settings)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    store = open_store(settings.store, limits_of(settings))
+    await store.open()
+    keyring.keep(store)
+    with suppress(StoreError):  # the next request reads the keys, and none is admitted before they were read
+        await keyring.refresh()
+    worker = make_worker(settings, store, counts)
+    app.state.worker = worker
+    asyncio.get_running_loop().call_later(LOADED_AFTER_S, _load_the_rest)
+    extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
+    log.info("serving", extra=extra)
+    for warning in await store.warnings():
+        log.warning("store", extra={"detail": warning})
+    try:
+        worker.start()
+        # Several workers on one machine would otherwise each use all cores for products of small matrices.
+        with threadpool_limits(1):
+            # Loaded modules stay, so exclude them from collection while requests wait. A collection before that is not
+            # worth it: of 54 MB it would free 0.6, and take a tenth of the start-up time.
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+            yield
+    finally:
+        audit.flush()
+        await worker.close()
+        await store.close()
+        log.info("stopped")
 
 
 def _load_the_rest() -> None:
