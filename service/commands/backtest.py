@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +41,7 @@ from ..store.moving import Whole
 from .compare import heeding, printed_cells, ranked
 from .contestants import Contestant, names_of, specs_of
 from .stores import opened
+from .terminal import progress_of_rows
 
 BESIDE: Final = "beside the session"
 STEPS: Final = 256
@@ -81,7 +81,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
     specs = specs_of(learners)
     limits = session_limits_of(Settings())
     contestants = [Contestant(label, spec, define, limits) for label, spec in zip(names_of(specs), specs, strict=True)]
-    with heeding() as stopped, _progress(console) as progress:
+    with heeding() as stopped, progress_of_rows(console, disable=not console.is_terminal) as progress:
         bar = progress.add_task(name, total=len(steps))
         for start in range(0, len(steps), STEPS):
             if stopped.is_set:
@@ -168,14 +168,3 @@ def _mean(errors: Sequence[float], *, is_classifier: bool) -> str:
         return ""
     mean = math.fsum(errors) / len(errors)
     return f"{mean:.2%}" if is_classifier else f"{mean**0.5:.4g}"
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )

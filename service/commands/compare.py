@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +27,7 @@ from ..settings import Settings, session_limits_of
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
 from .fitting import decided
 from .recording import RecordedRow, Recording, Selection, look_through, looked_through
+from .terminal import progress_of_rows
 
 NO_FIGURE: Final = (
     "No figure was saved: it needs matplotlib; install it with `pip install matplotlib` (the extra `plot`)."
@@ -151,16 +152,8 @@ def heeding() -> Iterator[Stopped]:
 
 
 def _play(console: Console, recording: Recording, contestants: Sequence[Contestant], stopped: Stopped) -> None:
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[error]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with progress:
+    error = TextColumn("{task.fields[error]}", markup=False)
+    with progress_of_rows(console, error, disable=not console.is_terminal) as progress:
         bars = [progress.add_task(short(one.name), total=recording.count, error="") for one in contestants]
         bar_of = dict(zip(contestants, bars, strict=True))
         for one in in_turn(recording, contestants, is_stopped=lambda: stopped.is_set):
