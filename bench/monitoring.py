@@ -154,7 +154,7 @@ def class_differences(y: F64, p: F64 | float, wrong: F64, q: float) -> list[tupl
 
 
 def number_differences(y: F64, own: Callable[[F64], F64]) -> list[F64]:
-    """Differences of cut squared errors; `own` makes the forecasts of the session from those of each plain forecaster."""
+    """Differences of cut squared errors; `own` makes the forecasts of the session from those of each trivial forecaster."""
     T = y.shape[1]
     before = np.concatenate((np.zeros((len(y), 1)), y[:, :-1]), axis=1)
     found = []

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -52,9 +53,8 @@ from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
 from .rounds import Rounds
-from .session.limits import SessionLimits
 from .sessions import Sessions
-from .settings import Settings, limits_of
+from .settings import Settings, limits_of, session_limits_of
 from .store.base import Store
 from .store.opening import open_store
 from .store.template_store import KeepsTemplates
@@ -90,16 +90,16 @@ ROUTERS = (
     streams.streams,
     streams.lines,
     streams.columns,
-    streams.bodies,
-    routes.bodies,
+    streams.json_bodies,
+    routes.json_bodies,
     routes.sessions,
     moving_routes.router,
-    moving_routes.bodies,
+    moving_routes.json_bodies,
     challenger_routes.router,
-    challenger_routes.bodies,
+    challenger_routes.json_bodies,
     template_routes.router,
-    template_routes.bodies,
-    watching_routes.bodies,
+    template_routes.json_bodies,
+    watching_routes.json_bodies,
     watching_routes.router,
     routes.operations,
     dashboard.pages,
@@ -117,48 +117,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     warnings.filterwarnings("ignore", BODY_ALIAS, UnsupportedFieldAttributeWarning)
     counts = Counts()
     keyring, audit = Keyring(is_open=is_open_without_keys(settings)), Audit()
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        configure(settings)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        store = open_store(settings.store, limits_of(settings))
-        await store.open()
-        keyring.keep(store)
-        with suppress(StoreError):  # the next request reads the keys, and none is admitted before they were read
-            await keyring.refresh()
-        worker = make_worker(settings, store, counts)
-        app.state.worker = worker
-        asyncio.get_running_loop().call_later(LOADED_AFTER_S, _load_the_rest)
-        extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
-        log.info("serving", extra=extra)
-        for warning in await store.warnings():
-            log.warning("store", extra={"detail": warning})
-        try:
-            worker.exposition.start()
-            if worker.webhook is not None:
-                worker.webhook.start(worker.rounds)
-            worker.roster.start(worker.feeder)
-            worker.expiry.start()
-            # Several workers on one machine would otherwise each use all cores for products of small matrices.
-            with threadpool_limits(1):
-                # Loaded modules stay, so exclude them from collection while requests wait. A collection before that is not
-                # worth it: of 54 MB it would free 0.6, and take a tenth of the start-up time.
-                gc.freeze()
-                gc.set_threshold(*GC_THRESHOLDS)
-                yield
-        finally:
-            audit.flush()
-            await worker.close()
-            await store.close()
-            log.info("stopped")
-
     app = FastAPIOffline(
         redirect_slashes=False,
         title="okl",
         version=__version__,
         summary="Online kernel learning as a service.",
-        lifespan=lifespan,
+        lifespan=partial(_running, settings, counts, keyring, audit),
         telemetry={"metrics": False, "tracing": False, "logs": False},
         responses=routes.ANY,
         generate_unique_id_function=problems.operation_id,
@@ -177,6 +141,41 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(Cors, origins=origins, is_for_preflights=False)
     documents.install(app)
     return app
+
+
+@asynccontextmanager
+async def _running(
+    settings: Settings, counts: Counts, keyring: Keyring, audit: Audit, app: FastAPI
+) -> AsyncIterator[None]:
+    """The app's lifespan: a worker on an open store."""
+    configure(settings)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    store = open_store(settings.store, limits_of(settings))
+    await store.open()
+    keyring.keep(store)
+    with suppress(StoreError):  # the next request reads the keys, and none is admitted before they were read
+        await keyring.refresh()
+    worker = make_worker(settings, store, counts)
+    app.state.worker = worker
+    asyncio.get_running_loop().call_later(LOADED_AFTER_S, _load_the_rest)
+    extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
+    log.info("serving", extra=extra)
+    for warning in await store.warnings():
+        log.warning("store", extra={"detail": warning})
+    try:
+        worker.start()
+        # Several workers on one machine would otherwise each use all cores for products of small matrices.
+        with threadpool_limits(1):
+            # Loaded modules stay, so exclude them from collection while requests wait. A collection before that is not
+            # worth it: of 54 MB it would free 0.6, and take a tenth of the start-up time.
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+            yield
+    finally:
+        audit.flush()
+        await worker.close()
+        await store.close()
+        log.info("stopped")
 
 
 def _load_the_rest() -> None:
@@ -201,13 +200,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     kind = type(store).__name__
     kept = store.templates if isinstance(store, KeepsTemplates) else None
     store = TimedStore(store, counts)
-    limits = SessionLimits(
-        dim=settings.max_dim,
-        bytes=settings.session_bytes,
-        waiting_s=settings.waiting_expires_s,
-        batch=settings.max_batch,
-        answer_bytes=settings.max_answer_bytes,
-    )
+    limits = session_limits_of(settings)
     scheduler = Scheduler()
     roster = Roster(store, counts)
     snapshots = Snapshots(

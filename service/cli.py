@@ -1,5 +1,5 @@
-"""The command line: okl serve, keys, demo, replay, compare, watch, consume, sessions, repair, version; and, added by
-`service.commands.moves`, export, import, move, archive, backtest.
+"""The command line: okl serve, keys, demo, replay, compare, watch, consume, sessions, repair, export, import, move, archive,
+backtest, version.
 
 Exit codes: 0 done, 1 refused or failed, 2 invalid setting or option, 75 (try again later) the store does not answer,
 130 interrupted. An error is one line on standard error.
@@ -350,8 +350,11 @@ def run_repair(
     raise typer.Exit(REFUSED)
 
 
-moves.add_to(app)
-moves.add_past_to(app)
+app.command("export")(moves.run_export)
+app.command("import")(moves.run_import)
+app.command("move")(moves.run_move)
+app.command("archive")(moves.run_archive)
+app.command("backtest")(moves.run_backtest)
 
 
 @app.command()

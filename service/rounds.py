@@ -38,7 +38,7 @@ from .session.moment import Moment
 from .session.requests import ExcerptPlayed, Part, Predicted, Question, Report, Result, RoundsPlayed, Stepped, Updated
 from .session.session import Session
 from .session.turn import Position, Turn
-from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, present
+from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, unless_gone
 from .store.moving import sealed
 from .telemetry.counts import Counts
 
@@ -203,7 +203,7 @@ class Rounds:
         """Return the session's copy at the tip that this worker knows, loaded from the store if necessary."""
         if replica.session is not None:
             return replica.session
-        reading = present(await self._store.read(replica.name), replica.name)
+        reading = unless_gone(await self._store.read(replica.name), replica.name)
         return await self._bring_up(replica, reading)
 
     async def _bring_up(self, replica: Replica, reading: Reading) -> Session:

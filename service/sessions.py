@@ -41,7 +41,7 @@ from .session.snapshot import pack
 from .session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
 from .session.turn import Position
 from .store.all_heads import heads_of
-from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip, present
+from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip, unless_gone
 
 log = logging.getLogger("okl.sessions")
 
@@ -176,7 +176,7 @@ class Sessions:
 
         Raises SessionNotFound, SessionFollows, PredictionNotFound.
         """
-        present(await self._store.head(name), name)
+        unless_gone(await self._store.head(name), name)
         if is_challenger(name):
             raise session_follows(name)
         # The champion's last, so that a request that was cut off is completed when it is sent again.
@@ -192,7 +192,7 @@ class Sessions:
         """
         tip = None
         if if_tip is not None and ANYWHERE not in if_tip:
-            head = present(await self._store.head(name), name)
+            head = unless_gone(await self._store.head(name), name)
             tip = head.tip
             check_tip(name, tip, if_tip)
         if not await self._store.delete(name, tip):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -22,6 +22,9 @@ from okl.masking import shown_url
 
 from .blas_kernels import check_choice
 from .store.base import Limits
+
+if TYPE_CHECKING:
+    from .session.limits import SessionLimits
 
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
 SECRETS_VARIABLE = "OKL_SECRETS_DIR"
@@ -235,6 +238,20 @@ def limits_of(settings: Settings) -> Limits:
         remembered=settings.remembered,
         remembered_bytes=settings.remembered_bytes,
         remembered_s=settings.remembered_s,
+    )
+
+
+def session_limits_of(settings: Settings) -> SessionLimits:
+    """The limits of one session."""
+    # Deferred, because it imports the learners, which few commands need.
+    from .session.limits import SessionLimits
+
+    return SessionLimits(
+        dim=settings.max_dim,
+        bytes=settings.session_bytes,
+        waiting_s=settings.waiting_expires_s,
+        batch=settings.max_batch,
+        answer_bytes=settings.max_answer_bytes,
     )
 
 

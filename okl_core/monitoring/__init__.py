@@ -1,4 +1,4 @@
-"""Time-uniform tests of whether a session beats a plain forecaster and whether its error has risen."""
+"""Time-uniform tests of whether a session beats a trivial forecaster and whether its error has risen."""
 
 from okl_core.monitoring.bands import boundaries, boundary
 from okl_core.monitoring.comparison import Comparison

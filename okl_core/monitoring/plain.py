@@ -1,4 +1,4 @@
-"""Plain forecasters, which run beside a session as baselines: they use past truths only, and cost almost nothing.
+"""The trivial forecasters, which run beside a session as baselines: they use past truths only, and cost almost nothing.
 
 They are lightweight forms of the learners `majority` (for any number of classes), `mean` and `last-label`. Each pair
 consists of a forecaster that summarises all past truths, and one that repeats the last truth.
@@ -23,7 +23,7 @@ TABLE = 1 << 16
 """Limit on rounds times classes that are processed together."""
 
 PlainValues = tuple[float, float]
-"""The two plain forecasts of one round: classes, or numbers."""
+"""The two trivial forecasts of one round: classes, or numbers."""
 
 
 class PlainForecast(NamedTuple):

@@ -1,9 +1,9 @@
-r"""A time-uniform comparison of a session with the plain forecasters beside it: better, worse, or undecided.
+r"""A time-uniform comparison of a session with the trivial forecasters beside it: better, worse, or undecided.
 
-The error of a round is a mistake, 0 or 1, or the squared error of a number. Each plain forecaster is compared by d, its
+The error of a round is a mistake, 0 or 1, or the squared error of a number. Each trivial forecaster is compared by d, its
 error minus that of the session. Both bands hold jointly with 95 %, so the better of the two may be chosen afterwards.
 A squared error has no bound, so it is cut: d = min(e_plain^2 / c, 1) - min(e^2 / c, 1), where c is 9 times a fading mean of
-that plain forecaster's squared errors in earlier rounds only. The price is that cut errors are compared; if the root mean
+that trivial forecaster's squared errors in earlier rounds only. The price is that cut errors are compared; if the root mean
 squared errors say the opposite, the result is undecided.
 """
 
@@ -37,7 +37,7 @@ class Judgement(NamedTuple):
 
     rounds: int
     rival: str
-    """The plain forecaster with the smaller error so far."""
+    """The trivial forecaster with the smaller error so far."""
     gain: float | None
     """1 - error / rival's error: mistake rates, or root mean squared errors. None if the rival has made no error."""
     state: State
@@ -49,7 +49,7 @@ class Judgement(NamedTuple):
 @final
 @dataclass(slots=True)
 class Verdict(StatePart):
-    """The errors of a session, compared with those of both plain forecasters.
+    """The errors of a session, compared with those of both trivial forecasters.
 
     Examples
     --------
@@ -65,11 +65,11 @@ class Verdict(StatePart):
     seen: int = 0
     scale_of_first: float = 0.0
     scale_of_second: float = 0.0
-    """Fading means of the plain forecasters' squared errors, for numbers."""
+    """Fading means of the trivial forecasters' squared errors, for numbers."""
     own: float = 0.0
     first: float = 0.0
     second: float = 0.0
-    """Sums of the errors of the session and of the two plain forecasters."""
+    """Sums of the errors of the session and of the two trivial forecasters."""
     against_first: Comparison = field(default_factory=Comparison)
     against_second: Comparison = field(default_factory=Comparison)
 
@@ -95,7 +95,7 @@ class Verdict(StatePart):
         own_error : float
             Error of the session's forecast: 0 or 1; for numbers the squared error, at least 0, perhaps infinite.
         issued : pair of floats
-            The plain forecasts at the time when the session's forecast was issued.
+            The trivial forecasts at the time when the session's forecast was issued.
         truth : float
 
         Raises

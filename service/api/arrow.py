@@ -144,7 +144,7 @@ def write(result: RoundsPlayed) -> bytes:
         "mistakes": result.mistakes,
     }
     totals |= {"duplicate": result.is_duplicate}
-    table = pa.table({_OF_A_ROUND[name]: _column(pa, values) for name, values in result.columns.present().items()})
+    table = pa.table({_OF_A_ROUND[name]: _column(pa, values) for name, values in result.columns.by_name().items()})
     table = table.replace_schema_metadata({name: str(value) for name, value in totals.items() if value is not None})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -154,7 +154,7 @@ def write(result: RoundsPlayed) -> bytes:
 
 def is_quick(result: RoundsPlayed) -> bool:
     """Whether `write` is quick: the rounds are few, and no column consists of Python objects."""
-    columns = result.columns.present().values()
+    columns = result.columns.by_name().values()
     is_plain = all(isinstance(one, Labels) or (isinstance(one, np.ndarray) and one.ndim == 1) for one in columns)
     return is_plain and result.rounds <= QUICK_ROUNDS
 

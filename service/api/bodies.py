@@ -1,4 +1,4 @@
-"""Bounds on request bodies in flight: on their memory together, and on the time that each takes."""
+"""Request bodies: their kind by their headers, and bounds on those in flight, on their memory together and on their time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from okl import errors
 
 from . import wire
 from .answers import ChallengerAnswer, ChallengerList, SessionDetail
-from .body import BodyRoute, reply
+from .body_route import BodyRoute, reply
 from .dependencies import ChallengersDep, IfMatch, SessionPath
 from .problems import responses
 from .queries import KNOWN_QUERY
@@ -20,12 +20,12 @@ from .schemas import ChallengerBody
 from .values import OwnName
 
 router = APIRouter(tags=["challengers"], dependencies=[KNOWN_QUERY])
-bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
+json_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 
 ChallengerPath = Annotated[OwnName, Path(description="Name of the challenger.")]
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/challengers",
     response_model=ChallengerAnswer,
     status_code=201,

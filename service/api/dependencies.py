@@ -74,6 +74,14 @@ class Worker:
             "okl_challengers": self.roster.count,
         }
 
+    def start(self) -> None:
+        """Start what runs beside the requests."""
+        self.exposition.start()
+        if self.webhook is not None:
+            self.webhook.start(self.rounds)
+        self.roster.start(self.feeder)
+        self.expiry.start()
+
     def end_streams(self) -> None:
         """End the streams that would otherwise never end."""
         self.event_streams.close()

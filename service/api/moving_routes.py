@@ -19,7 +19,7 @@ from ..session.precondition import IfTip
 from . import wire
 from .answers import CheckpointAnswer, CheckpointList, SessionDetail
 from .bodies import check_encoding, kind_of
-from .body import BodyRoute, reply
+from .body_route import BodyRoute, reply
 from .dependencies import IfMatch, SessionPath, StatesDep, wrong_header
 from .problems import responses
 from .queries import KNOWN_QUERY
@@ -28,7 +28,7 @@ from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, Sessio
 from .values import OwnName
 
 router = APIRouter(tags=["moving"], dependencies=[KNOWN_QUERY])
-bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
+json_bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
 
 STATE = "application/octet-stream"
 CHUNK_BYTES = 1 << 20
@@ -134,7 +134,7 @@ def _check(definition: Definition) -> None:
         raise InvalidSnapshot("This service does not accept the snapshot's definition.")
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/clone",
     response_model=SessionDetail,
     status_code=201,
@@ -147,7 +147,7 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/checkpoints",
     response_model=CheckpointAnswer,
     status_code=201,
@@ -182,7 +182,7 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
     return Response(status_code=204)
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/rollback",
     response_model=SessionDetail,
     responses=_TAGGED
@@ -204,7 +204,7 @@ async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep,
     return reply(wire.session(found), 200, wire.headers(found))
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/rename",
     response_model=SessionDetail,
     responses=with_headers(200, "Location", "ETag")

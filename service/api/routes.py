@@ -31,7 +31,7 @@ from .answers import (
     StepAnswer,
     Update,
 )
-from .body import BodyRoute, IdempotencyKey, one_id, reply
+from .body_route import BodyRoute, IdempotencyKey, one_id, reply
 from .dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
 from .problems import operation_id, responses
 from .queries import KNOWN_QUERY
@@ -67,7 +67,7 @@ ANY = responses(errors.ServiceError, *REFUSALS, *_OF_KEYS)
 hot = APIRouter(route_class=BodyRoute, tags=["rounds"], responses=ANY, generate_unique_id_function=operation_id)
 """The routes of rounds. They are the app's own routes: an included router costs another 9 to 16 us per request (measured)."""
 
-bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
+json_bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
 sessions = APIRouter(tags=["sessions"], dependencies=[KNOWN_QUERY], responses=responses(errors.InvalidInput))
 operations = APIRouter(tags=["operations"])
 
@@ -247,7 +247,7 @@ def with_headers(status: int, *names: str) -> dict[int | str, dict[str, Any]]:
 CREATED = with_headers(201, "Location", "ETag")
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions",
     response_model=SessionDetail,
     status_code=201,
@@ -269,7 +269,7 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/freeze",
     response_model=SessionDetail,
     status_code=201,

@@ -25,7 +25,7 @@ from .answers import RoundsAnswer
 from .arrow import ARROW
 from .blocks import BLOCK_ROWS, READ_AT_ONCE, answers_of, blocks_of
 from .bodies import NDJSON, check_encoding, kind_of
-from .body import BodyRoute, IdempotencyKey, one_id, reply
+from .body_route import BodyRoute, IdempotencyKey, one_id, reply
 from .conversation import MOST_MESSAGES, Frame
 from .dependencies import (
     ConversationsDep,
@@ -54,8 +54,8 @@ class ArrowRoute(KindRoute):
 streams = APIRouter(tags=["rounds"])
 lines = APIRouter(route_class=LinesRoute, tags=["rounds"], dependencies=[KNOWN_QUERY])
 columns = APIRouter(route_class=ArrowRoute, tags=["rounds"], dependencies=[KNOWN_QUERY])
-bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
-"""`lines`, `columns` and `bodies` share a path; the route for JSON must be included last."""
+json_bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
+"""`lines`, `columns` and `json_bodies` share a path; the route for JSON must be included last."""
 
 STOPS: Final = 1012
 AGAIN: Final = 1013
@@ -239,7 +239,7 @@ async def play_columns(
     return reply(wire.rounds(played))
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/rounds",
     response_model=RoundsAnswer,
     responses={200: {"content": _LINES | _COLUMNS}}

@@ -12,7 +12,7 @@ from okl import errors
 from ..templates.template import Template
 from . import wire
 from .answers import TemplateAnswer, TemplateList
-from .body import BodyRoute, reply
+from .body_route import BodyRoute, reply
 from .dependencies import TemplatesDep
 from .problems import responses
 from .queries import KNOWN_QUERY
@@ -21,12 +21,12 @@ from .schemas import TemplateBody
 from .values import OwnName
 
 router = APIRouter(tags=["templates"], dependencies=[KNOWN_QUERY], responses=responses(errors.InvalidInput))
-bodies = APIRouter(route_class=BodyRoute, tags=["templates"])
+json_bodies = APIRouter(route_class=BodyRoute, tags=["templates"])
 
 TemplatePath = Annotated[OwnName, Path(description="Name of the template.")]
 
 
-@bodies.put(
+@json_bodies.put(
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.LimitReached),

@@ -15,7 +15,7 @@ from okl import errors
 from ..keys import caller
 from ..watching.event_streams import EventStreams
 from . import watching_wire
-from .body import BodyRoute, reply
+from .body_route import BodyRoute, reply
 from .dependencies import EventStreamsDep, PastDep, RoundsDep, SessionPath, SessionsDep
 from .problems import responses
 from .queries import KNOWN_QUERY
@@ -25,7 +25,7 @@ from .values import Id
 from .watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
 
 router = APIRouter(tags=["watching"], dependencies=[KNOWN_QUERY])
-bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
+json_bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 
 _LOOK = (errors.InvalidInput, *SESSION)
 _CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
@@ -105,7 +105,7 @@ async def cancel(
     return Response(status_code=204)
 
 
-@bodies.post(
+@json_bodies.post(
     "/sessions/{session}/predictions",
     response_model=ManyPredictions,
     responses=responses(*PREDICT),

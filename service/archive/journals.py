@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from okl.errors import ConfigurationError, DamagedArchive
 
-from ..store.base import DIGEST_BYTES, Entry, Store, Tip, present
+from ..store.base import DIGEST_BYTES, Entry, Store, Tip, unless_gone
 
 VERSION: Final = 1
 MAGIC: Final = b"okl-jrnl"
@@ -47,7 +47,7 @@ class Archived(NamedTuple):
 
 async def archive(store: Store, name: str, folder: Path) -> Archived:
     """Add the session's new rounds to the folder. Raises SessionNotFound, DamagedArchive, ConfigurationError."""
-    present(await store.head(name), name)
+    unless_gone(await store.head(name), name)
     try:
         with _alone(folder):
             check_owner(folder, name)
@@ -55,10 +55,10 @@ async def archive(store: Store, name: str, folder: Path) -> Archived:
                 (folder / OWNER).write_text(name + "\n")
             last = _last(folder)
             tip = None if last is None else last.tip
-            reading = None if tip is None else present(await store.read(name, tip), name)
+            reading = None if tip is None else unless_gone(await store.read(name, tip), name)
             if reading is None or reading.is_whole:
                 # Read the tail behind the snapshot, too.
-                whole = present(await store.whole(name), name)
+                whole = unless_gone(await store.whole(name), name)
                 base, entries = whole.base, whole.entries
             else:
                 base, entries = reading.start, reading.entries

@@ -20,7 +20,7 @@ from okl.errors import ServiceError, SessionExists, SessionNotFound
 
 from ..session.names import challenger_name, is_challenger, split_name
 from ..sessions import challengers_of, delete_orphans
-from ..store.base import Gone, Head, Store, present
+from ..store.base import Gone, Head, Store, unless_gone
 from ..store.moving import FOR_GOOD, Seal, sealed
 from .parts import Arrival, Lease, arrival_note, arriving, new_token, overtaken, parts_of, take_away, take_in
 
@@ -87,13 +87,13 @@ async def _continue(source: Store, target: Store, name: str, new_name: str, rema
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
     """The result of an earlier call that reached step 3, opened now if need be; None if the session is to be moved: it has no
     permanent seal, or the target has lost a part of the copy."""
-    head = present(await source.head(name), name)
+    head = unless_gone(await source.head(name), name)
     if not head.seal:
         return None
     seal, existing = Seal.of(head.seal), await target.head(new_name)
     if seal.kind == "moved" and isinstance(existing, Head):
         note = arrival_note(seal.token)
-        ours = present(await source.whole(name), name)
+        ours = unless_gone(await source.whole(name), name)
         if (copy := await arriving(target, new_name, seal.token)) is not None:
             if copy.seal != note:
                 await _continue(source, target, name, new_name, head.seal)
@@ -121,7 +121,7 @@ async def undo(source: Store, target: Store, name: str) -> Moved:
 
     Raises SessionNotFound, SessionMoving, SessionExists: the target has a session of this name.
     """
-    head = present(await source.head(name), name)
+    head = unless_gone(await source.head(name), name)
     if head.seal:
         if Seal.of(head.seal).kind != "moved":
             raise sealed(name, head.seal)

@@ -14,7 +14,7 @@ from okl.errors import ServiceError, SessionFollows, SessionMoving, StateCorrupt
 
 from ..session.names import is_challenger, split_name
 from ..session.record import decode_record, encode_record
-from ..store.base import Entry, Gone, Head, Store, Tip, present
+from ..store.base import Entry, Gone, Head, Store, Tip, unless_gone
 from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside
 
 LEASE_S = 10.0
@@ -66,7 +66,7 @@ class Lease:
             self._renewed = time.monotonic()
             if await self._store.seal(self._name, self.note, LEASE_S):
                 return
-            present(await self._store.head(self._name), self._name)
+            unless_gone(await self._store.head(self._name), self._name)
             if time.monotonic() >= give_up:
                 raise self._lost()
             await asyncio.sleep(AGAIN_S)
@@ -100,7 +100,7 @@ class Lease:
 
 async def parts_of(store: Store, name: str, lease: Lease) -> AsyncIterator[Part]:
     """Yield the whole session, the Whole first; the seal is renewed meanwhile."""
-    whole = present(await store.whole(name), name)
+    whole = unless_gone(await store.whole(name), name)
     yield replace(whole, entries=[])
     for entries in _paged(whole):
         await lease.renew()
@@ -108,7 +108,7 @@ async def parts_of(store: Store, name: str, lease: Lease) -> AsyncIterator[Part]
     cursor: str | None = None
     while True:
         await lease.renew()
-        page = present(await store.luggage(name, cursor), name)
+        page = unless_gone(await store.luggage(name, cursor), name)
         cursor = page.cursor
         if page.held or page.remembered:
             yield Load([], replace(page, cursor=None))
@@ -244,7 +244,7 @@ async def _check_arrived(store: Store, name: str, target: str, whole: Whole, kep
         raise _other(name) from error
     if isinstance(stored, Gone) or stored.head.seal != note:
         raise overtaken(name)
-    checkpoints = present(await store.kept(target), name)
+    checkpoints = unless_gone(await store.kept(target), name)
     if (stored.head.tip, stored.base, stored.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
         raise _other(name)
     if {one.name: one.tip for one in checkpoints} != kept:

@@ -31,7 +31,7 @@ from ..session.snapshot import pack
 from ..session.summary import encode_summary, summary_of
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions
-from ..store.base import DIGEST_BYTES, Full, Head, Store, Tip, present
+from ..store.base import DIGEST_BYTES, Full, Head, Store, Tip, unless_gone
 from ..store.moving import Checkpoint
 from .mover import rename
 from .portable import clash, definition_in, pack_state, unpack_state
@@ -131,7 +131,7 @@ class States:
 
     async def kept(self, name: str) -> Sequence[Checkpoint]:
         """Raises SessionNotFound."""
-        return present(await self._store.kept(name), name)
+        return unless_gone(await self._store.kept(name), name)
 
     async def drop(self, name: str, checkpoint: str) -> None:
         """Raises SessionNotFound, CheckpointNotFound."""
@@ -201,7 +201,7 @@ class States:
 
     async def has_waiting(self, name: str) -> bool:
         """Whether any prediction waits. The head counts some that have expired since the last commit."""
-        return present(await self._store.count_waiting(name, [math.inf]), name)[0] > 0
+        return unless_gone(await self._store.count_waiting(name, [math.inf]), name)[0] > 0
 
     async def replace(self, name: str, former: Current, session: Session, *, unless_waiting: bool = False) -> bool:
         """Continue the session from another one's state, if it is still at the former position, and with `unless_waiting` if

@@ -23,7 +23,7 @@ from ..session.precondition import IfTip, check_tip
 from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
-from ..store.base import Gone, Head, Store, Tip, present
+from ..store.base import Gone, Head, Store, Tip, unless_gone
 from ..store.moving import sealed
 from .champion import ChampionView, challenger_of
 from .feeder import Feeder
@@ -97,7 +97,7 @@ class Challengers:
         if now.frozen is not None:
             raise SessionFrozen(f"Session {champion!r} is frozen; there is nothing to follow.", session=champion)
         if begin == "journal":
-            whole = present(await self._store.whole(champion), champion)
+            whole = unless_gone(await self._store.whole(champion), champion)
             tip = whole.base
         session = made_of(challenger_of(now, challenger_name(champion, name), learner))
         assert session.pairing is not None
@@ -118,15 +118,15 @@ class Challengers:
 
     async def list(self, champion: str) -> Sequence[ChallengerStatus]:
         """List the challengers by name. Raises SessionNotFound."""
-        head = present(await self._store.head(champion), champion)
+        head = unless_gone(await self._store.head(champion), champion)
         names = await challengers_of(self._store, champion)
         heads = [(await self._store.head(name)) for name in names]
         return [await self._status(champion, own, head) for own in heads if isinstance(own, Head)]
 
     async def inspect(self, champion: str, name: str) -> ChallengerStatus:
         """Return one challenger's status. Raises SessionNotFound."""
-        head, own = present(await self._store.head(champion), champion), challenger_name(champion, name)
-        return await self._status(champion, present(await self._store.head(own), own), head)
+        head, own = unless_gone(await self._store.head(champion), champion), challenger_name(champion, name)
+        return await self._status(champion, unless_gone(await self._store.head(own), own), head)
 
     async def detach(self, champion: str, name: str) -> None:
         """Delete the challenger. Raises SessionNotFound."""

@@ -30,7 +30,7 @@ from ..session.pairing import Note
 from ..session.requests import Excerpt, ExcerptPlayed
 from ..session.session import Session
 from ..session.turn import Position
-from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip, present
+from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip, unless_gone
 from ..store.store_checks import cursor_after
 from ..telemetry.counts import Counts
 from .champion import ChampionView, Unsettled, steps_of
@@ -147,14 +147,14 @@ class Feeder:
         Return the progress at the start of the reading too. Raises SessionNotFound.
         """
         start = progress.start
-        reading = present(await self._store.read(champion, progress.tip), champion)
+        reading = unless_gone(await self._store.read(champion, progress.tip), champion)
         if reading.is_whole and progress.tip != start:
             # Rounds that were refused were taken back, or trimmed.
             progress = Progress(progress.identity, start, start)
-            reading = present(await self._store.read(champion, start), champion)
+            reading = unless_gone(await self._store.read(champion, start), champion)
         if reading.is_whole:
             # Include the entries kept from before the snapshot.
-            whole = present(await self._store.whole(champion), champion)
+            whole = unless_gone(await self._store.whole(champion), champion)
             reading = Reading(whole.head, whole.base, whole.entries)
             if start is not None:
                 reading = _after_common(reading, await self._store.last(own, MOST_NOTES))

@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -36,12 +35,13 @@ from ..session.scorecard import WINDOW
 from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
-from ..settings import Settings, limits_of
-from ..store.base import Entry, Tip, present
+from ..settings import Settings, limits_of, session_limits_of
+from ..store.base import Entry, Tip, unless_gone
 from ..store.moving import Whole
-from .compare import heeding, limits_here, printed_cells, ranked
+from .compare import heeding, printed_cells, ranked
 from .contestants import Contestant, names_of, specs_of
 from .stores import opened
+from .terminal import progress_of_rows
 
 BESIDE: Final = "beside the session"
 STEPS: Final = 256
@@ -79,9 +79,9 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
         return challenger_of(session, challenger_name(name, "backtest"), learner)
 
     specs = specs_of(learners)
-    limits = limits_here()
+    limits = session_limits_of(Settings())
     contestants = [Contestant(label, spec, define, limits) for label, spec in zip(names_of(specs), specs, strict=True)]
-    with heeding() as stopped, _progress(console) as progress:
+    with heeding() as stopped, progress_of_rows(console, disable=not console.is_terminal) as progress:
         bar = progress.add_task(name, total=len(steps))
         for start in range(0, len(steps), STEPS):
             if stopped.is_set:
@@ -95,7 +95,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
 
 async def _read(url: str, name: str) -> Whole:
     async with opened(url, limits_of(Settings())) as store:
-        return present(await store.whole(name), name)
+        return unless_gone(await store.whole(name), name)
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
@@ -168,14 +168,3 @@ def _mean(errors: Sequence[float], *, is_classifier: bool) -> str:
         return ""
     mean = math.fsum(errors) / len(errors)
     return f"{mean:.2%}" if is_classifier else f"{mean**0.5:.4g}"
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )

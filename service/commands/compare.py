@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -23,11 +23,11 @@ from okl.comparing import HEADINGS, Line, error_shown
 from okl.errors import ConfigurationError
 from okl.measures import error_name
 
-from ..session.limits import SessionLimits
-from ..settings import Settings
+from ..settings import Settings, session_limits_of
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
 from .fitting import decided
 from .recording import RecordedRow, Recording, Selection, look_through, looked_through
+from .terminal import progress_of_rows
 
 NO_FIGURE: Final = (
     "No figure was saved: it needs matplotlib; install it with `pip install matplotlib` (the extra `plot`)."
@@ -136,21 +136,9 @@ def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list
         raise ConfigurationError("There are no learners to compare.")
     check_count(specs)
     recording = decided(recording, specs)
-    limits, define = limits_here(), partial(definition_for, recording)
+    limits, define = session_limits_of(Settings()), partial(definition_for, recording)
     named = zip(names_of(specs), specs, strict=True)
     return [Contestant(name, spec, define, limits, delay=delay) for name, spec in named]
-
-
-def limits_here() -> SessionLimits:
-    """The limits of a service with these settings."""
-    settings = Settings()
-    return SessionLimits(
-        dim=settings.max_dim,
-        bytes=settings.session_bytes,
-        waiting_s=settings.waiting_expires_s,
-        batch=settings.max_batch,
-        answer_bytes=settings.max_answer_bytes,
-    )
 
 
 @contextmanager
@@ -164,16 +152,8 @@ def heeding() -> Iterator[Stopped]:
 
 
 def _play(console: Console, recording: Recording, contestants: Sequence[Contestant], stopped: Stopped) -> None:
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[error]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with progress:
+    error = TextColumn("{task.fields[error]}", markup=False)
+    with progress_of_rows(console, error, disable=not console.is_terminal) as progress:
         bars = [progress.add_task(short(one.name), total=recording.count, error="") for one in contestants]
         bar_of = dict(zip(contestants, bars, strict=True))
         for one in in_turn(recording, contestants, is_stopped=lambda: stopped.is_set):

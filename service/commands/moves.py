@@ -12,7 +12,7 @@ import typer
 from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
 from .options import StoreOption, check_out
-from .outcome import errors_in_a_line, text_of
+from .outcome import INTERRUPTED, REFUSED, errors_in_a_line, text_of
 from .stores import check_kept, check_there, opened
 from .terminal import console
 
@@ -21,147 +21,135 @@ if TYPE_CHECKING:
     from ..archive.transport import Carried
     from ..store.base import Store
 
-REFUSED, INTERRUPTED = 1, 130
-
 Names = Annotated[list[str] | None, typer.Argument(help="Sessions; default: all of the store.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-
-    @app.command("export")
-    def run_export(
-        session: Names = None,
-        out: Annotated[Path, typer.Option(help="The file to write; a folder gets one file per session.")] = Path(
-            "sessions.okl"
-        ),
-        store: StoreOption = None,
-    ) -> None:
-        """Write complete sessions to a file; run it again after an interruption to resume."""
-        with errors_in_a_line():
-            if not out.is_dir():
-                check_out(out)
-            _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
-
-    @app.command("import")
-    def run_import(
-        file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="File written by `okl export`.")],
-        session: Annotated[list[str] | None, typer.Argument(help="Sessions to import; default: all.")] = None,
-        store: StoreOption = None,
-    ) -> None:
-        """Add the sessions of a file to a store; run it again after an interruption to resume."""
-
-        from ..archive.examination import Examination
-        from ..archive.transport import import_file
-        from .compare import limits_here
-
-        limits = limits_here()
-
-        async def imported(stores: Sequence["Store"]) -> int:
-            found: list[Carried] = []
-
-            def tell(one: "Carried") -> None:
-                found.append(_say(one, "imported"))
-
-            await import_file(stores[0], file, tell, lambda: Examination(limits), only=session or ())
-            missing = set(session or ()) - {one.name for one in found}
-            for name in sorted(missing):
-                typer.echo(f"{name}: not in {file}", err=True)
-            return bool(missing) + sum(one.trouble is not None for one in found)
-
-        with errors_in_a_line():
-            _run(None, imported, _url(store))
-
-    @app.command("move")
-    def run_move(
-        to: Annotated[str, typer.Option(help="Url of the target store.")],
-        session: Names = None,
-        store: StoreOption = None,
-        tell: Annotated[str, typer.Option(help="Url of the service there, told to clients that still ask here.")] = "",
-        undo: Annotated[
-            bool, typer.Option("--undo", help="Open moved sessions here again, which the target has lost.")
-        ] = False,
-    ) -> None:
-        """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
-        from okl.addresses import checked_url
-
-        from ..store.moving import TO_BYTES
-
-        with errors_in_a_line():
-            if tell and len(checked_url(tell, "--tell").encode()) > TO_BYTES:
-                raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
-            if _url(store) == to:
-                raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
-            if undo and (not session or tell):
-                raise ConfigurationError(
-                    "--undo takes the names of the sessions that the target has lost, and no --tell."
-                )
-            if undo:
-                check_there(to)
-            names = session or []
-
-            async def moved(stores: Sequence["Store"]) -> int:
-                source, target = stores
-                return await (_undo(source, target, names) if undo else _move(source, target, names, tell))
-
-            _run(_url(store), moved, to)
+def run_export(
+    session: Names = None,
+    out: Annotated[Path, typer.Option(help="The file to write; a folder gets one file per session.")] = Path(
+        "sessions.okl"
+    ),
+    store: StoreOption = None,
+) -> None:
+    """Write complete sessions to a file; run it again after an interruption to resume."""
+    with errors_in_a_line():
+        if not out.is_dir():
+            check_out(out)
+        _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
 
-def add_past_to(app: typer.Typer) -> None:
-    """Add `okl archive` and `okl backtest`."""
+def run_import(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="File written by `okl export`.")],
+    session: Annotated[list[str] | None, typer.Argument(help="Sessions to import; default: all.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Add the sessions of a file to a store; run it again after an interruption to resume."""
 
-    @app.command("archive")
-    def run_archive(
-        session: Annotated[str, typer.Argument(help="The session whose journal is written.")],
-        out: Annotated[Path, typer.Option(file_okay=False, help="The folder, one per session.")],
-        every: Annotated[
-            float | None, typer.Option(min=0.1, help="Repeat every so many seconds until Ctrl-C; default: once.")
-        ] = None,
-        store: StoreOption = None,
-    ) -> None:
-        """Add a session's new rounds to an archive folder; the session is not changed."""
-        import asyncio
+    from ..archive.examination import Examination
+    from ..archive.transport import import_file
+    from ..settings import Settings, session_limits_of
 
-        from ..archive.journals import archive
+    limits = session_limits_of(Settings())
 
-        async def archived(stores: Sequence["Store"]) -> int:
-            while True:
-                found = await archive(stores[0], session, out)
-                if found.missing != 0:
-                    typer.echo(f"{session}: {_gap(found.missing)}", err=True)
-                typer.echo(f"{session}: {found.rounds:,} rounds written, up to round {found.tip.round:,}")
-                if every is None:
-                    return 0
-                await asyncio.sleep(every)
+    async def imported(stores: Sequence["Store"]) -> int:
+        found: list[Carried] = []
 
-        with errors_in_a_line():
-            _run(_url(store), archived)
+        def tell(one: "Carried") -> None:
+            found.append(_say(one, "imported"))
 
-    @app.command("backtest")
-    def run_backtest(
-        session: Annotated[str, typer.Argument(help="The session whose journal is played.")],
-        learner: Annotated[
-            list[str] | None, typer.Option(help="A kind, a spec as JSON, or a file of specs; repeatable.")
-        ] = None,
-        archive: Annotated[
-            Path | None,
-            typer.Option(exists=True, file_okay=False, help="Folder of `okl archive` with earlier rounds."),
-        ] = None,
-        store: StoreOption = None,
-    ) -> None:
-        """Play a session's journal through other learners, in this process; the session is not changed."""
-        from . import backtest
-        from .compare import print_refusals
+        await import_file(stores[0], file, tell, lambda: Examination(limits), only=session or ())
+        missing = set(session or ()) - {one.name for one in found}
+        for name in sorted(missing):
+            typer.echo(f"{name}: not in {file}", err=True)
+        return bool(missing) + sum(one.trouble is not None for one in found)
 
-        with errors_in_a_line():
-            check_there(_url(store))
-            found = backtest.backtest(console(), _url(store), session, learner or [], archive)
-            console().print(backtest.table_of_backtest(found))
-            print_refusals(console(), found.contestants)
-            if not found.is_whole:
-                raise typer.Exit(INTERRUPTED)
-            if all(one.refusal is not None for one in found.contestants):
-                raise typer.Exit(REFUSED)
+    with errors_in_a_line():
+        _run(None, imported, _url(store))
+
+
+def run_move(
+    to: Annotated[str, typer.Option(help="Url of the target store.")],
+    session: Names = None,
+    store: StoreOption = None,
+    tell: Annotated[str, typer.Option(help="Url of the service there, told to clients that still ask here.")] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Open moved sessions here again, which the target has lost.")
+    ] = False,
+) -> None:
+    """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
+    from okl.addresses import checked_url
+
+    from ..store.moving import TO_BYTES
+
+    with errors_in_a_line():
+        if tell and len(checked_url(tell, "--tell").encode()) > TO_BYTES:
+            raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
+        if _url(store) == to:
+            raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
+        if undo and (not session or tell):
+            raise ConfigurationError("--undo takes the names of the sessions that the target has lost, and no --tell.")
+        if undo:
+            check_there(to)
+        names = session or []
+
+        async def moved(stores: Sequence["Store"]) -> int:
+            source, target = stores
+            return await (_undo(source, target, names) if undo else _move(source, target, names, tell))
+
+        _run(_url(store), moved, to)
+
+
+def run_archive(
+    session: Annotated[str, typer.Argument(help="The session whose journal is written.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="The folder, one per session.")],
+    every: Annotated[
+        float | None, typer.Option(min=0.1, help="Repeat every so many seconds until Ctrl-C; default: once.")
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Add a session's new rounds to an archive folder; the session is not changed."""
+    import asyncio
+
+    from ..archive.journals import archive
+
+    async def archived(stores: Sequence["Store"]) -> int:
+        while True:
+            found = await archive(stores[0], session, out)
+            if found.missing != 0:
+                typer.echo(f"{session}: {_gap(found.missing)}", err=True)
+            typer.echo(f"{session}: {found.rounds:,} rounds written, up to round {found.tip.round:,}")
+            if every is None:
+                return 0
+            await asyncio.sleep(every)
+
+    with errors_in_a_line():
+        _run(_url(store), archived)
+
+
+def run_backtest(
+    session: Annotated[str, typer.Argument(help="The session whose journal is played.")],
+    learner: Annotated[
+        list[str] | None, typer.Option(help="A kind, a spec as JSON, or a file of specs; repeatable.")
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Folder of `okl archive` with earlier rounds."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Play a session's journal through other learners, in this process; the session is not changed."""
+    from . import backtest
+    from .compare import print_refusals
+
+    with errors_in_a_line():
+        check_there(_url(store))
+        found = backtest.backtest(console(), _url(store), session, learner or [], archive)
+        console().print(backtest.table_of_backtest(found))
+        print_refusals(console(), found.contestants)
+        if not found.is_whole:
+            raise typer.Exit(INTERRUPTED)
+        if all(one.refusal is not None for one in found.contestants):
+            raise typer.Exit(REFUSED)
 
 
 async def _export(store: "Store", names: Sequence[str], out: Path, is_folder: bool) -> int:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from okl.answers import label_key
 from okl.client import Client
@@ -21,6 +20,7 @@ from okl.values import Json
 from .fitting import decided, fitted, misfit
 from .predictions_file import PredictionsFile, check_file
 from .recording import RecordedRow, Recording, Selection, look_through
+from .terminal import progress_of_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,7 @@ def replay(
         if way.start is None:
             detail = f"nothing to send: all {done:,} rows of the file were learned before"
         console.print(f"{session}: {detail}", highlight=False, markup=False, soft_wrap=True)
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    with progress:
+    with progress_of_rows(console) as progress:
         task = progress.add_task(session, total=recording.count, completed=min(done, recording.count))
         rows = islice(recording.rows(), done, recording.count)
         sender = _Sender(client, console, session, way, scored, takes_lists)

@@ -14,7 +14,7 @@ from starlette.types import Scope
 from okl.errors import ServiceError
 from okl_core import learner_kinds
 
-from ..api.body import reply
+from ..api.body_route import reply
 from ..api.dependencies import ChallengersDep, PastDep, SessionPath, SessionsDep
 from ..api.problems import RouteNotFound, answer, document_for, from_validation, headers_of
 from ..api.values import MOST_NAME, KnownName

@@ -16,7 +16,7 @@ from ..session.requests import is_earlier_entry
 from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
-from ..store.base import Entry, Reading, Store, Tip, present
+from ..store.base import Entry, Reading, Store, Tip, unless_gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
     No worker need stop: one with a copy from after that round drops it at its next commit. Raises SessionNotFound,
     StoreError; StateCorrupt if the record or the snapshot cannot be read, or the session changes meanwhile.
     """
-    reading = present(await store.salvage(name), name)
+    reading = unless_gone(await store.salvage(name), name)
     kept, alarms, trouble = await asyncio.to_thread(_replayed, name, reading)
     head = reading.head.tip
     if trouble is None or not write:

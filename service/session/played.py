@@ -37,20 +37,21 @@ class FrozenFrom:
 class Pending(NamedTuple):
     """A round that is played but not learned yet. `entry` is its journal entry; `task` knows its truth.
 
-    `successor` is made by a stage of the warm-up: a learner that has learned all rounds so far, this one included.
+    `answering` is the learner that forecast it. `successor` is made by a stage of the warm-up: a learner that has learned all
+    rounds so far, this one included.
     """
 
     entry: RoundEntry
     task: Task
     played: Round
-    present: PreparedLearner
+    answering: PreparedLearner
     loss: float
     error: float
     successor: PreparedLearner | None
 
     def learned(self) -> HostedLearner:
         """A copy of the learner that has learned the round, so that its conditioning includes the round's input."""
-        learner = self.present.learner.copy()
+        learner = self.answering.learner.copy()
         learner.learn(self.played)
         return learner
 

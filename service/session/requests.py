@@ -236,15 +236,15 @@ class Columns(NamedTuple):
     highs: Sequence[float | None] | None = None
     sets: Sequence[Sequence[Scalar]] | None = None
 
-    def present(self) -> dict[str, Sequence[Any] | F64 | Labels]:
-        """The columns that are present, by name."""
+    def by_name(self) -> dict[str, Sequence[Any] | F64 | Labels]:
+        """The columns that the session has, by name."""
         return {name: column for name, column in self._asdict().items() if column is not None}
 
     def as_lists(self) -> dict[str, Sequence[Any]]:
-        """The columns that are present, by name, as lists."""
+        """The columns that the session has, by name, as lists."""
         return {
             name: column.tolist() if isinstance(column, np.ndarray | Labels) else column
-            for name, column in self.present().items()
+            for name, column in self.by_name().items()
         }
 
 

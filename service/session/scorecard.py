@@ -81,7 +81,7 @@ class Judge:
             raise DivergedError(_LOSS_OVERFLOWS)
         return loss, error
 
-    def plain(self, forecast: PlainForecast, y: float) -> tuple[float, float]:
+    def trivial(self, forecast: PlainForecast, y: float) -> tuple[float, float]:
         """Loss and error of a trivial forecaster, both at most LARGEST, so that they can be summed."""
         value, sure = forecast.value, min(max(forecast.probability or 0.0, LEAST_SURE), 1.0 - LEAST_SURE)
         if not self.truths.is_classifier:
@@ -97,7 +97,7 @@ class Judge:
         score = side if self.loss.probability(0.0) is None else side * math.log(sure / (1.0 - sure))
         return self.loss.value(score, y), float(side != y)
 
-    def plain_rows(self, forecasts: PlainRows, y: F64) -> tuple[F64, F64]:
+    def trivial_rows(self, forecasts: PlainRows, y: F64) -> tuple[F64, F64]:
         """Losses and errors of both trivial forecasters in n rounds, shape (n, 2) each."""
         values, truths = forecasts.values, y[:, None]
         if not self.truths.is_classifier:

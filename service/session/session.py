@@ -148,7 +148,7 @@ class Session:
         """The forecast in the present state for an input from `read_input`."""
         if self.task is None:
             return NO_FORECAST
-        preparation, learner, _ = self._present(self.task, raw)
+        preparation, learner, _ = self._answering(self.task, raw)
         return learner.predict(_vector(preparation, raw))
 
     def play(
@@ -172,19 +172,19 @@ class Session:
         `trivial` are the lags and trivial forecasts made with it, if they differ from the present ones. A replay gives the
         spec that was `found` at this stage of the warm-up.
         """
-        present = self._present(task, raw)
+        answering = self._answering(task, raw)
         if lags is None and task.spec.lags:
-            lags = present.learner.lags
+            lags = answering.learner.lags
         remade = None
         if self.warmup is not None and self.warmup.is_stage(raw):
             rows = self.warmup.with_next(raw, lags, y, weight)
             remade = self._maker.remade(
                 task, self.fields, rows, choices, unless=(self.preparation, self.spec), spec=found
             )
-        vector, play_choices = _vector(present.preparation, raw), choices if remade is None else None
+        vector, play_choices = _vector(answering.preparation, raw), choices if remade is None else None
         # A stand-in ignores weights.
-        play_weight = 1.0 if present.preparation is None else weight
-        played = present.learner.play(vector, y, choices=play_choices, lags=lags, weight=play_weight)
+        play_weight = 1.0 if answering.preparation is None else weight
+        played = answering.learner.play(vector, y, choices=play_choices, lags=lags, weight=play_weight)
         if self.coverage is not None and promise is None:
             promise = self.coverage.promised(task, played.forecast, y)
         if isinstance(issued, Forecast):
@@ -207,9 +207,9 @@ class Session:
             moment=moment,
         )
         loss, error = task.judge.round(issued, y)
-        return Pending(entry, task, played, present, loss, error, successor)
+        return Pending(entry, task, played, answering, loss, error, successor)
 
-    def _present(self, task: Task, raw: Raw) -> PreparedLearner:
+    def _answering(self, task: Task, raw: Raw) -> PreparedLearner:
         """The learner that answers now, or will answer the first round."""
         if self.learner is not None:
             return PreparedLearner(self.preparation, self.learner, self.spec or task.spec)
@@ -217,12 +217,12 @@ class Session:
 
     def learn(self, pending: Pending) -> None:
         """Carry a played round into the state."""
-        entry, present = pending.entry, pending.present
-        present.learner.learn(pending.played)
-        self._take(present, pending.task)
+        entry, answering = pending.entry, pending.answering
+        answering.learner.learn(pending.played)
+        self._take(answering, pending.task)
         self.fields = self.fields or self.fields_after(entry.x)
-        if present.preparation is not None:
-            present.preparation.see(entry.x)
+        if answering.preparation is not None:
+            answering.preparation.see(entry.x)
         is_kept = None
         if self.coverage is not None and entry.promise is not None:
             self.coverage.learn(entry.promise)

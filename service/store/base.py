@@ -149,7 +149,7 @@ class Gone:
 T = TypeVar("T")
 
 
-def present(answer: T | Gone, name: str) -> T:
+def unless_gone(answer: T | Gone, name: str) -> T:
     """The answer about a session. Raises SessionNotFound if there is none of this name."""
     if isinstance(answer, Gone):
         raise SessionNotFound(name)

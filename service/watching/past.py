@@ -21,7 +21,7 @@ from ..session.summary import summary_of
 from ..session.task import Task
 from ..session.turn import Position
 from ..sessions import Listed
-from ..store.base import Entry, Head, Store, present
+from ..store.base import Entry, Head, Store, unless_gone
 
 AGES_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
 """Edges of the bins for the age of waiting predictions; the last bin is open."""
@@ -101,14 +101,14 @@ class PastReader:
 
     async def head(self, name: str) -> Head:
         """The session's head in the store."""
-        return present(await self._store.head(name), name)
+        return unless_gone(await self._store.head(name), name)
 
     async def history(self, name: str) -> PastHistory:
         return await self._rounds.with_session(name, lambda session, *_: _history_of(session))
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
         """The last rounds that the store keeps, the newest first."""
-        entries = present(await self._store.last(name, rounds), name)
+        entries = unless_gone(await self._store.last(name, rounds), name)
         # Read the task after the entries, which may contain a new label.
         task = await self._rounds.with_session(name, lambda session, *_: session.task)
         if task is None:
@@ -120,12 +120,12 @@ class PastReader:
         """A page of waiting predictions, and the ages of all; ages assume that the waiting time was never changed."""
         identity, wait_s = await self._rounds.with_session(name, self._waits_of)
         try:
-            page = present(await self._store.waiting(name, after, limit), name)
+            page = unless_gone(await self._store.waiting(name, after, limit), name)
         except ValueError:
             raise invalid("/cursor", "is not the `next` of a page") from None
         # An older prediction expires sooner.
         edges = [*(wait_s - age for age in reversed(AGES_S)), math.inf]
-        before = present(await self._store.count_waiting(name, edges), name)
+        before = unless_gone(await self._store.count_waiting(name, edges), name)
         head = await self.head(name)
         predictions = []
         for one in page.items:

@@ -35,7 +35,7 @@ from ..session.session import Session
 from ..session.summary import Summary, decode_summary, encode_summary, summary_of
 from ..session.turn import Position
 from ..store.all_heads import heads_of
-from ..store.base import Head, Store, Tip, present
+from ..store.base import Head, Store, Tip, unless_gone
 from ..telemetry.counts import Counts
 from ..trace import Trace, current
 
@@ -278,7 +278,7 @@ class Webhook:
             tip = await rounds.with_session(name, tip_after)
             if tip is None or await self._store.told(name, tip, number):
                 return
-            if present(await self._store.head(name), name).told >= number:
+            if unless_gone(await self._store.head(name), name).told >= number:
                 return
 
     async def _post(self, id: str, body: bytes, trace: Trace | None) -> None:

@@ -1,4 +1,4 @@
-"""Plain forecasters and the verdict against them: slow direct computation, late truths, hostile numbers, exact state."""
+"""Trivial forecasters and the verdict against them: slow direct computation, late truths, hostile numbers, exact state."""
 
 from __future__ import annotations
 

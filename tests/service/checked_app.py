@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from okl.errors import StoreUnavailable
 from service.api import problems
-from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
+from service.api.body_route import BodyRoute, IdempotencyKey, one_id, reply
 from service.api.problems import MAX_BYTES, PROBLEM_JSON
 from service.api.request_checks import RequestChecks
 from service.settings import Settings

@@ -183,12 +183,16 @@ async def test_a_debt_that_a_store_did_not_take_is_paid_later() -> None:
 
 
 async def test_allowances_of_keys_that_are_gone_are_forgotten() -> None:
-    bucket, rate = Bucket(), Rate(10.0, 10.0)
+    bucket, rate = Bucket(), Rate(100.0, 100.0)
     own = Allowances(bucket)
     await own.admit("a", rate, bucket)
     await own.admit("b", rate, bucket)
-    own.keep({"b": None})
-    assert set(own._of) == {"b"}
+    own.keep({"b"})
+    calls = bucket.calls
+    await own.admit("b", rate, bucket)
+    assert bucket.calls == calls
+    await own.admit("a", rate, bucket)
+    assert bucket.calls == calls + 1
 
 
 # -- over HTTP, on the real stores ------------------------------------------------------------------------------------

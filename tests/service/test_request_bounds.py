@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 
-from service.api.body import BodyRoute, reply
+from service.api.body_route import BodyRoute, reply
 from service.api.request_checks import MAX_HEADER_BYTES, MAX_URI_BYTES
 from service.settings import Settings
 from tests.service.checked_app import (

@@ -151,8 +151,8 @@ async def test_of_a_large_block_only_what_is_asked_for_is_decoded(api: Api, monk
     await api.rounds([[1.0]], [1.0])
     await api.rounds([[float(i)] for i in range(50)], [float(i) for i in range(50)])
     decoded = []
-    real = past._past
-    monkeypatch.setattr(past, "_past", lambda *given: decoded.append(given[1]) or real(*given))
+    real = past.PastRound
+    monkeypatch.setattr(past, "PastRound", lambda t, *given: decoded.append(t) or real(t, *given))
     rounds = (await api.call("GET", "/sessions/s/rounds?last=3"))["rounds"]
     assert [(one["t"], one["y"]) for one in rounds] == [(51, 49.0), (50, 48.0), (49, 47.0)]
     assert decoded == [51, 50, 49]

@@ -133,7 +133,7 @@ class History:
             return self.plain.forecasts()
         if task is None or (task.truths.is_classifier and not task.truths.names):
             return None
-        return _plain_of(task).forecasts()
+        return _trivial_of(task).forecasts()
 
     def add(self, task: Task, lived: Lived, moment: Moment, trivial: Pair | None) -> None:
         """Add a round. `trivial`: the trivial forecasts at the time of the prediction, if that was not now."""
@@ -141,7 +141,7 @@ class History:
         truth = float(lived.truth > 0.0) if truths.is_classifier and not truths.has_classes else lived.truth
         plain, verdict, alarms = self._begun(task)
         first, second = trivial or plain.forecasts()
-        (a, b), (c, d) = judge.plain(first, lived.truth), judge.plain(second, lived.truth)
+        (a, b), (c, d) = judge.trivial(first, lived.truth), judge.trivial(second, lived.truth)
         self.rounds += 1
         self._moment = moment
         off = lived.issued.value - truth
@@ -168,7 +168,7 @@ class History:
         truths = (y > 0.0).astype(np.float64) if is_classifier and not task.truths.has_classes else y
         plain, verdict, alarms = self._begun(task)
         forecasts = plain.run(truths)
-        plain_losses, plain_errors = judge.plain_rows(forecasts, y)
+        trivial_losses, trivial_errors = judge.trivial_rows(forecasts, y)
         off = values - truths
         with np.errstate(over="ignore"):
             verdict.run(lived.errors if is_classifier else off * off, forecasts.values, truths)
@@ -189,10 +189,10 @@ class History:
             "rounds": 1.0,
             "loss": np.minimum(lived.losses, LARGEST),
             "error": np.minimum(lived.errors, LARGEST),
-            "first_loss": plain_losses[:, 0],
-            "first_error": plain_errors[:, 0],
-            "second_loss": plain_losses[:, 1],
-            "second_error": plain_errors[:, 1],
+            "first_loss": trivial_losses[:, 0],
+            "first_error": trivial_errors[:, 0],
+            "second_loss": trivial_losses[:, 1],
+            "second_error": trivial_errors[:, 1],
             "promised": float(lived.kept is not None),
             "kept": 0.0 if lived.kept is None else lived.kept,
             "late": float(is_late),
@@ -257,7 +257,7 @@ class History:
     def _begun(self, task: Task) -> tuple[Plain, Verdict, Alarms]:
         if self.plain is None or self.verdict is None or self.alarms is None:
             is_classifier = task.truths.is_classifier
-            self.plain = _plain_of(task)
+            self.plain = _trivial_of(task)
             self.verdict = Verdict(is_of_numbers=not is_classifier)
             self.alarms = Alarms(self._rules, is_classifier=is_classifier)
         return self.plain, self.verdict, self.alarms
@@ -308,6 +308,6 @@ class History:
         return history
 
 
-def _plain_of(task: Task) -> Plain:
+def _trivial_of(task: Task) -> Plain:
     """The trivial forecasters before the first truth."""
     return PlainClasses.of(len(task.truths.names)) if task.truths.is_classifier else PlainNumbers()

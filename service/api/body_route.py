@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any, Final, Generic, TypeVar, final, get_type_hints
@@ -161,16 +161,43 @@ def _is_json(kind: bytes) -> bool:
 
 
 @final
+class BodyEndpoint:
+    """An endpoint: the reader of its body, what is checked before that is read, and the answer as a response."""
+
+    def __init__(self, function: Callable[..., Any], status: int) -> None:
+        hints = get_type_hints(function)
+        self.function = function
+        self.readers = {name: BodyReader(hint) for name, hint in hints.items() if name != "return" and _is_model(hint)}
+        self.plan = plan(function, self.readers)
+        """How to call it without FastAPI; None if only FastAPI can."""
+        self._parameters = () if self.plan is None else tuple(self.plan.call.parameters())
+        models = [hints[name] for name in self.readers]
+        self._members = [member for model in models for member in model.model_fields]
+        self._note = "".join([_also(model) for model in models])
+        self._status = status
+
+    def check(self, request: Request) -> dict[Parameter, Any]:
+        """The parameters' values. Raises RequestValidationError for the path or a header, InvalidInput for a query."""
+        check_query(request, self.function, self._members, self._note)
+        errors: list[Any] = []
+        values = {parameter: parameter.value(request, errors) for parameter in self._parameters}
+        if errors:
+            raise RequestValidationError(errors)
+        return values
+
+    def finish(self, answer: Any) -> Response:
+        return answer if isinstance(answer, Response) else reply(answer, self._status)
+
+
+@final
 class SolvedByFastAPI:
     """The endpoint as FastAPI sees it: the body is one more dependency, so FastAPI does not read it itself."""
 
-    def __init__(
-        self, endpoint: Callable[..., Any], readers: Mapping[str, BodyReader[Any]], finish: Callable[[Any], Response]
-    ) -> None:
+    def __init__(self, endpoint: BodyEndpoint) -> None:
         self._endpoint = endpoint
-        self._finish = finish
-        signature = inspect.signature(endpoint)
-        hints = get_type_hints(endpoint, include_extras=True)
+        signature = inspect.signature(endpoint.function)
+        hints = get_type_hints(endpoint.function, include_extras=True)
+        readers = endpoint.readers
         self.__signature__ = signature.replace(
             parameters=[
                 one.replace(
@@ -182,7 +209,7 @@ class SolvedByFastAPI:
         )
 
     async def __call__(self, **values: Any) -> Response:
-        return self._finish(await self._endpoint(**values))
+        return self._endpoint.finish(await self._endpoint.function(**values))
 
 
 @dataclass(frozen=True)
@@ -205,112 +232,83 @@ class BodyRoute(APIRoute):
     A body whose model has `in_slices` may have `max_body_bytes` bytes, any other body `max_row_bytes`.
     """
 
-    _direct: Callable[[Scope, Receive, Send], Awaitable[bool]]
+    _body_endpoint: BodyEndpoint
+    _ways: WeakKeyDictionary[FastAPI, list[Way]]
 
     def get_route_handler(self) -> Handler:
         """Build the handler; FastAPI calls this while it creates the route."""
-        endpoint = self.endpoint
-        hints = get_type_hints(endpoint)
-        readers = {name: BodyReader(hint) for name, hint in hints.items() if name != "return" and _is_model(hint)}
-        status = self.status_code or 200
-        planned = plan(endpoint, readers)
-        parameters = () if planned is None else tuple(planned.call.parameters())
-        models = [hints[name] for name in readers]
-        members = [member for model in models for member in model.model_fields]
-        note = "".join([_also(model) for model in models])
+        self._body_endpoint = BodyEndpoint(self.endpoint, self.status_code or 200)
+        self._ways = WeakKeyDictionary()
         fastapi_handler = super().get_route_handler()
-        ways: WeakKeyDictionary[FastAPI, list[Way]] = WeakKeyDictionary()
-
-        def finish(answer: Any) -> Response:
-            return answer if isinstance(answer, Response) else reply(answer, status)
-
-        def check(request: Request) -> dict[Parameter, Any]:
-            """Before the body is read, raises RequestValidationError if the path or a header is invalid, InvalidInput for a
-            query."""
-            check_query(request, endpoint, members, note)
-            errors: list[Any] = []
-            values = {parameter: parameter.value(request, errors) for parameter in parameters}
-            if errors:
-                raise RequestValidationError(errors)
-            return values
-
-        def ways_in(app: FastAPI) -> list[Way]:
-            """The route's mount points in this app. There may be several, since a router may be included twice."""
-            found: list[Way] = []
-            for context in iter_route_contexts(app.routes):
-                if context.original_route is self and context.path is not None:
-                    # The app's dependencies are missing from the context of a route that was added ready-made.
-                    needs = [
-                        one for one in app.router.dependencies if all(one is not own for own in context.dependencies)
-                    ]
-                    needs += context.dependencies
-                    make = partial(_solved, context, endpoint, readers, finish, check, needs, proxy(app))
-                    # FastAPI enforces its own body limit in its own handler only.
-                    is_direct = planned is not None and not needs and context.max_body_size is None
-                    found.append(Way(compile_path(context.path)[0], is_direct, make))
-            return found
-
-        def way_in(app: FastAPI, scope: Scope) -> Way | None:
-            found = ways.get(app)
-            if found is None:
-                found = ways[app] = ways_in(app)
-            return found[0] if len(found) == 1 else _way(found, scope)
 
         async def handle(request: Request) -> Response:
-            way = way_in(request.app, request.scope)
+            way = self._way_in(request.app, request.scope)
             return await (fastapi_handler if way is None else way.solved)(request)
 
-        async def direct(scope: Scope, receive: Receive, send: Send) -> bool:
-            """Answer without FastAPI, unless there are dependencies that the endpoint's signature does not show.
-
-            Returns whether the request was answered.
-            """
-            app: FastAPI | None = scope.get("app")
-            if planned is None or app is None or app.dependency_overrides:
-                return False
-            way = way_in(app, scope)
-            if way is None or not way.is_direct:
-                return False
-            request = Request(scope, receive, send)
-            response = finish(await planned.run(request, check(request)))
-            await response(scope, receive, send)
-            return True
-
-        self._direct = direct
         return handle
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         # FastAPI sets up exit stacks for dependencies with `yield` in each request: 20 us. These endpoints have none.
-        if scope["method"] not in (self.methods or ()) or not await self._direct(scope, receive, send):
+        if scope["method"] not in (self.methods or ()) or not await self._answer(scope, receive, send):
             await super().handle(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Answer without FastAPI, unless there are dependencies that the endpoint's signature does not show.
+
+        Returns whether the request was answered.
+        """
+        endpoint = self._body_endpoint
+        app: FastAPI | None = scope.get("app")
+        if endpoint.plan is None or app is None or app.dependency_overrides:
+            return False
+        way = self._way_in(app, scope)
+        if way is None or not way.is_direct:
+            return False
+        request = Request(scope, receive, send)
+        response = endpoint.finish(await endpoint.plan.run(request, endpoint.check(request)))
+        await response(scope, receive, send)
+        return True
+
+    def _way_in(self, app: FastAPI, scope: Scope) -> Way | None:
+        found = self._ways.get(app)
+        if found is None:
+            found = self._ways[app] = self._ways_in(app)
+        if len(found) == 1:
+            return found[0]
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return next((way for way in found if way.path.match(path)), None)
+
+    def _ways_in(self, app: FastAPI) -> list[Way]:
+        """The route's mount points in this app. There may be several, since a router may be included twice."""
+        endpoint = self._body_endpoint
+        found: list[Way] = []
+        for context in iter_route_contexts(app.routes):
+            if context.original_route is self and context.path is not None:
+                # The app's dependencies are missing from the context of a route that was added ready-made.
+                needs = [one for one in app.router.dependencies if all(one is not own for own in context.dependencies)]
+                needs += context.dependencies
+                # FastAPI enforces its own body limit in its own handler only.
+                is_direct = endpoint.plan is not None and not needs and context.max_body_size is None
+                make = partial(_solved, context, endpoint, needs, proxy(app))
+                found.append(Way(compile_path(context.path)[0], is_direct, make))
+        return found
 
 
 def _is_model(hint: Any) -> bool:
     return inspect.isclass(hint) and issubclass(hint, BaseModel)
 
 
-def _way(ways: Sequence[Way], scope: Scope) -> Way | None:
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return next((way for way in ways if way.path.match(path)), None)
-
-
 def _solved(
-    context: RouteContext,
-    endpoint: Callable[..., Any],
-    readers: Mapping[str, BodyReader[Any]],
-    finish: Callable[[Any], Response],
-    check: Callable[[Request], Any],
-    needs: Sequence[Dependency],
-    app: CallableProxyType[FastAPI],
+    context: RouteContext, endpoint: BodyEndpoint, needs: Sequence[Dependency], app: CallableProxyType[FastAPI]
 ) -> Handler:
     """FastAPI's handler for the route at this mount point. `app` is a weak proxy: what an app has must not keep it alive."""
 
     async def checked(request: Request) -> None:
-        check(request)
+        endpoint.check(request)
 
     route = APIRoute(
         context.path or "/",
-        SolvedByFastAPI(endpoint, readers, finish),
+        SolvedByFastAPI(endpoint),
         dependencies=[*needs, Depends(checked)],
         dependency_overrides_provider=app,
         response_model=None,
