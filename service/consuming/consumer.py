@@ -29,6 +29,9 @@ WRITE_ENTRIES: Final = 256
 WRITE_BYTES: Final = 1 << 20
 TELL_S: Final = 10.0
 FINISH_S: Final = 30.0
+LAST_READ_S: Final = 2.0
+"""The longest wait for the reply to the last read, more than BLOCK_MS: a frozen Redis would hold up the end."""
+
 AWAY: Final = (RedisError, OSError)
 
 log = logging.getLogger("okl.consume")
@@ -78,18 +81,24 @@ class Consumer:
         writing = asyncio.create_task(self._write())
         telling = asyncio.create_task(self._tell())
         reading = asyncio.create_task(self._read())
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 await writing
-            await reading
+            await asyncio.wait([reading], timeout=LAST_READ_S)
+            if reading.done():
+                await reading
+            # Entries whose delivery is not awaited stay pending.
+            reading.cancel()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_S):
                     await self._finished(writing)
         finally:
-            for task in (reading, writing, telling):
+            tasks = (reading, writing, telling, stopping)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(reading, writing, telling, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._channels.close()
             facts = {"consumed": self.consumed, "answered": self.answered, "refused": self.refused}
             log.info("stopped", extra={**facts, "left": len(self._under_way)})

@@ -500,6 +500,23 @@ def test_a_redis_that_comes_back_empty_gets_its_group_anew(tmp_path: Path, serve
 
 @pytest.mark.redis
 @pytest.mark.slow
+def test_a_redis_that_is_frozen_does_not_hold_up_the_end(tmp_path: Path, served: str) -> None:
+    with (
+        redis_process(tmp_path) as server,
+        connected(f"redis://127.0.0.1:{server.port}/0") as client,
+        consuming(f"redis://127.0.0.1:{server.port}/0", "--create", "--url", served) as process,
+    ):
+        add(client, "d", '{"x": [1, 2], "y": "yes"}')
+        wait_until(lambda: client.xlen("answers") == 1, 30.0)
+        server.pause()
+        # A read begins that gets no reply.
+        time.sleep(1.0)
+        process.terminate()
+        assert process.wait(6.0) == 0
+
+
+@pytest.mark.redis
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
