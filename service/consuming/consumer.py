@@ -29,6 +29,9 @@ WRITE_ENTRIES: Final = 256
 WRITE_BYTES: Final = 1 << 20
 TELL_S: Final = 10.0
 FINISH_S: Final = 30.0
+LAST_READ_S: Final = 2.0
+"""The longest wait for the reply to the last read, more than BLOCK_MS: a frozen Redis would hold up the end."""
+
 AWAY: Final = (RedisError, OSError)
 
 log = logging.getLogger("okl.consume")
@@ -62,6 +65,8 @@ class Consumer:
         self._has_answers = asyncio.Event()
         self._has_room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self._is_open = False
         self._count = 16
         # The entry after which to read entries that were delivered to this consumer and not answered; None if all are read.
         self._given: dict[str, str | None] = dict.fromkeys(streams, "0")
@@ -76,18 +81,24 @@ class Consumer:
         writing = asyncio.create_task(self._write())
         telling = asyncio.create_task(self._tell())
         reading = asyncio.create_task(self._read())
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 await writing
-            await reading
+            await asyncio.wait([reading], timeout=LAST_READ_S)
+            if reading.done():
+                await reading
+            # Entries whose delivery is not awaited stay pending.
+            reading.cancel()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_S):
                     await self._finished(writing)
         finally:
-            for task in (reading, writing, telling):
+            tasks = (reading, writing, telling, stopping)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(reading, writing, telling, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._channels.close()
             facts = {"consumed": self.consumed, "answered": self.answered, "refused": self.refused}
             log.info("stopped", extra={**facts, "left": len(self._under_way)})
@@ -104,15 +115,11 @@ class Consumer:
     # -- read -----------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        is_open = False
         failures, claim_at = 0, 0.0
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             try:
-                if not is_open:
-                    for stream in self._streams:
-                        await self._group.open(stream, create=self._create)
-                    is_open = True
+                await self._open()
                 if not await self._room():
                     continue
                 if self._bounds.claim_after_s and loop.time() >= claim_at and not any(self._given.values()):
@@ -124,10 +131,19 @@ class Consumer:
                 log.warning("redis does not answer", extra={"detail": str(error) or type(error).__name__})
                 # Entries that were lost with the connection belong to this consumer: nobody else reads them.
                 self._given = dict.fromkeys(self._streams, "0")
+                self._is_open = False
                 failures += 1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_after(failures)):
                         await self._stopping.wait()
+
+    async def _open(self) -> None:
+        """Open the group, again after each failure: Redis may have come back without it."""
+        async with self._opening:
+            if not self._is_open:
+                for stream in self._streams:
+                    await self._group.open(stream, create=self._create)
+                self._is_open = True
 
     async def _room(self) -> bool:
         """Whether there is room for more; if there is none, wait until something has changed."""
@@ -210,10 +226,12 @@ class Consumer:
                 await self._has_answers.wait()
             some = self._next_answers()
             try:
+                await self._open()
                 self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
             except AWAY as error:
                 # Answers that were written before the error are not written again.
                 log.warning("redis takes no answers", extra={"detail": str(error) or type(error).__name__})
+                self._is_open = False
                 failures += 1
                 await asyncio.sleep(pause_after(failures))
                 continue

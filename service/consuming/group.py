@@ -102,15 +102,24 @@ class Group:
         await self._redis.aclose()
 
     async def open(self, stream: str, *, create: bool) -> None:
-        """Create the group if requested, and check that Redis permits the commands needed later."""
-        if create:
-            try:
-                await self._call("XGROUP", "CREATE", stream, self._group, "0", "MKSTREAM")
-            except ConfigurationError as error:
-                if "BUSYGROUP" not in error.detail:
-                    raise
-        await self._call("XPENDING", stream, self._group, "0-1", "0-1", 1)
+        """Create the group if requested and missing, and check that Redis permits the commands needed later."""
+        check = ("XPENDING", stream, self._group, "0-1", "0-1", 1)
+        try:
+            await self._call(*check)
+        except ConfigurationError as error:
+            if not create or "NOGROUP" not in error.detail:
+                raise
+            await self._create(stream)
+            await self._call(*check)
         await self._call("XACK", stream, self._group, "0-1")
+
+    async def _create(self, stream: str) -> None:
+        try:
+            await self._call("XGROUP", "CREATE", stream, self._group, "0", "MKSTREAM")
+        except ConfigurationError as error:
+            # Another consumer may be first.
+            if "BUSYGROUP" not in error.detail:
+                raise
 
     async def read(self, streams: Sequence[str], count: int) -> list[Delivered]:
         """New entries that no consumer has received; wait a moment for them."""
@@ -157,8 +166,9 @@ class Group:
                 await connection.send_command(*command)
                 return await connection.read_response()
             except BaseException as error:
-                # An unread reply would be taken for that of the next command.
-                if not isinstance(error, ResponseError):
+                # An unread reply would be taken for that of the next command. A master that became a replica keeps its
+                # connections, while the address may lead to the new master by now.
+                if not (isinstance(error, Exception) and is_refusal(error)):
                     await connection.disconnect(nowait=True)
                 raise
             finally:

@@ -65,7 +65,8 @@ class Expiry:
         self._cursors = {one.name: cursor for one in templates if (cursor := self._cursors.get(one.name)) is not None}
         # Templates that the last sweep did not finish come after the others.
         for template in sorted(templates, key=lambda one: one.name in self._cursors):
-            while left > 0:
+            # A template that is deleted or replaced meanwhile no longer applies.
+            while left > 0 and template in await self._templates.all():
                 page = await self._sessions.list(self._cursors.get(template.name), LISTED_AT_ONCE, template.prefix)
                 left -= max(len(page.sessions), 1)
                 for listed in page.sessions:

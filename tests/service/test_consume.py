@@ -34,7 +34,7 @@ from service.consuming.entries import DELETED, MOST_MESSAGE_BYTES, Consumed, id_
 from service.consuming.group import Group, Written
 from service.keys.key import KeyScope, Rate
 from tests.command import environment
-from tests.redis_server import free_port, redis_process, wait_until
+from tests.redis_server import connect, free_port, redis_process, wait_until
 from tests.service.keyed import make, revoke
 from tests.service.listening import listening
 from tests.warm import warm
@@ -161,6 +161,24 @@ def test_an_output_that_is_no_stream_leaves_the_entry_pending(redis_url: str) ->
                 await found.write("rounds", [Written(first.entry, "s", b"1", is_refused=False)])
             assert len(await found.given("rounds", "0", 10)) == 1
         await found.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_the_connection_to_a_master_that_became_a_replica_is_closed(tmp_path: Path) -> None:
+    """The address may lead to the new master by now."""
+
+    async def run() -> None:
+        with redis_process(tmp_path) as server, connect(server.port) as client:
+            found = group(f"redis://127.0.0.1:{server.port}/0")
+            await found.open("rounds", create=True)
+            connections = len(client.client_list())
+            client.execute_command("REPLICAOF", "127.0.0.1", free_port())
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                await found.given("rounds", "0", 1)
+            await asyncio.to_thread(wait_until, lambda: len(client.client_list()) == connections - 1)
+            await found.close()
 
     asyncio.run(run())
 
@@ -462,6 +480,39 @@ def test_a_redis_that_is_full_is_told_and_waited_for(tmp_path: Path, served: str
             assert "maxmemory" in line
             client.config_set("maxmemory", 0)
             wait_until(lambda: len(answered(client)) == len(entries), 30.0)
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_redis_that_comes_back_empty_gets_its_group_anew(tmp_path: Path, served: str) -> None:
+    port = free_port()
+    with (
+        connected(f"redis://127.0.0.1:{port}/0") as client,
+        consuming(f"redis://127.0.0.1:{port}/0", "--create", "--url", served) as process,
+    ):
+        for name in ("before", "after"):
+            with redis_process(tmp_path / name, port=port):
+                entries = [add(client, "d", '{"x": [1, 2], "y": "yes"}') for _ in range(5)]
+                wait_until(lambda: process.poll() is not None or client.xlen("answers") == 5, 30.0)
+                assert process.poll() is None, name
+                assert set(answered(client)) == set(entries)
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_redis_that_is_frozen_does_not_hold_up_the_end(tmp_path: Path, served: str) -> None:
+    with (
+        redis_process(tmp_path) as server,
+        connected(f"redis://127.0.0.1:{server.port}/0") as client,
+        consuming(f"redis://127.0.0.1:{server.port}/0", "--create", "--url", served) as process,
+    ):
+        add(client, "d", '{"x": [1, 2], "y": "yes"}')
+        wait_until(lambda: client.xlen("answers") == 1, 30.0)
+        server.pause()
+        # A read begins that gets no reply.
+        time.sleep(1.0)
+        process.terminate()
+        assert process.wait(6.0) == 0
 
 
 @pytest.mark.redis

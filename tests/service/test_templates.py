@@ -14,7 +14,7 @@ from okl.client import Client
 from okl.errors import SessionNotFound, TemplateNotFound
 from service.api.lines import MEDIA_TYPE
 from service.keys.key import KeyScope
-from service.store.base import Gone, WaitingPage
+from service.store.base import Gone, Head, WaitingPage
 from service.store.sqlite import SqliteStore
 from service.store.template_store import TEMPLATE_BYTES
 from service.templates import expiry, templates
@@ -292,6 +292,28 @@ async def test_an_idle_session_is_deleted_and_others_stay(timed: Api, sweeper: E
     assert await names(timed) == ["clicks.b", "clicks.own", "other"]
     assert await sweeper.sweep() == 0
     assert (await timed.update(1.0, "clicks.a", x=X))["t"] == 1
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_sweep_stops_when_its_template_is_deleted_or_replaced(
+    timed: Api, sweeper: Expiry, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, is_replaced: bool
+) -> None:
+    monkeypatch.setattr(expiry, "LISTED_AT_ONCE", 1)
+    for name in ("clicks.a", "clicks.b"):
+        await timed.update(1.0, name, x=X)
+    clock.skip(60.0)
+    delete = timed.worker.sessions.delete_unused
+
+    async def delete_with_template(head: Head, not_before: float) -> bool:
+        if is_replaced:
+            await put(timed, idle_s=600)
+        else:
+            await timed.call("DELETE", "/templates/clicks", status=204)
+        return await delete(head, not_before)
+
+    monkeypatch.setattr(timed.worker.sessions, "delete_unused", delete_with_template)
+    assert await sweeper.sweep() == 1
+    assert await names(timed) == ["clicks.b"]
 
 
 async def test_what_waits_keeps_a_session_and_so_does_a_prediction_of_late(
