@@ -35,7 +35,7 @@ from ..session.record import decode_record
 from ..session.requests import Excerpt, Lesson, Question
 from ..session.scorecard import WINDOW
 from ..session.session import Session
-from ..session.snapshot import unpack
+from ..session.snapshot import begun, unpack
 from ..session.turn import Position
 from ..settings import Settings, limits_of
 from ..store.base import Entry, Tip, present
@@ -119,7 +119,7 @@ def loaded(name: str, whole: Whole) -> Session:
     definition, identity = decode_record(name, whole.record)
     start = whole.head.snapshot_tip or whole.first
     blob = whole.snapshot
-    session = Session(definition) if blob is None else unpack(definition, blob, str(Position(identity, start)))
+    session = begun(definition) if blob is None else unpack(definition, blob, str(Position(identity, start)))
     for entry in whole.entries:
         if entry.tip.round > start.round:
             session.replay(entry.blob)
