@@ -92,9 +92,14 @@ async def hold_async(talk: Talk[T], send: Callable[[Call], Awaitable[Any]]) -> T
 
 def retrying(for_s: float, call: Call) -> dict[str, Any]:
     """Retry policy of a request: the arguments of `tenacity.Retrying` and `AsyncRetrying`."""
+    return again_for(0.0 if call.is_final else for_s)
+
+
+def again_for(for_s: float) -> dict[str, Any]:
+    """The policy that repeats a request for so many seconds while its errors may pass."""
     return {
         "retry": retry_if_exception(passes),
-        "stop": stop_after_delay(0.0 if call.is_final else for_s),
+        "stop": stop_after_delay(for_s),
         "wait": wait_random_exponential(multiplier=0.1, max=2.0),
         "reraise": True,
     }

@@ -44,7 +44,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     near = difflib.get_close_matches(word[:MAX_QUOTED].lower(), known, n=1)
-    listed = ", ".join(known)
+    listed = ", ".join(known) or "none"
     return f"; did you mean `{near[0]}`? Known: {listed}" if near else f"; known: {listed}"
 
 

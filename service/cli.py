@@ -2,7 +2,7 @@
 backtest, version.
 
 Exit codes: 0 done, 1 refused or failed, 2 invalid setting or option, 75 (try again later) the store does not answer,
-130 interrupted. An error is one line on standard error.
+130 interrupted, 141 nobody reads the output any more. An error is one line on standard error.
 """
 
 # Not `from __future__ import annotations`: typer would evaluate every annotation twice, at every start of any command.

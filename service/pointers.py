@@ -7,6 +7,7 @@ from typing import Any
 
 from okl.errors import InvalidConfig, InvalidInput
 from okl.values import json_pointer
+from okl_core.contract.wrong_fields import place
 
 
 class WrongMember(ValueError):
@@ -19,16 +20,7 @@ class WrongMember(ValueError):
 
 def pointer_in(document: Any, location: Sequence[str | int]) -> str:
     """The pointer to a pydantic location, without its union tags, which are not part of the document."""
-    parts: list[int | str] = []
-    for i, part in enumerate(location):
-        if isinstance(document, dict) and (part in document or i == len(location) - 1):
-            document = document.get(part)
-        elif isinstance(document, list) and isinstance(part, int):
-            document = document[part]
-        else:
-            continue
-        parts.append(part)
-    return json_pointer(parts)
+    return json_pointer(place(document, location, may_lack_last=True))
 
 
 def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:

@@ -5,9 +5,38 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import NoReturn, final
 
 from . import import_phase
 from .blas_kernels import SETTING, prepare
+
+UNREAD = 128 + 13
+"""The exit code of a command whose output nobody reads any more, as a shell reports a process killed by SIGPIPE (13)."""
+
+
+@final
+class Output(io.TextIOWrapper):
+    """Standard output that ends the command once nobody reads it, as after `okl compare rows.csv | head -1`.
+
+    SIGPIPE itself stays ignored: it would also end a service whose client has gone.
+    """
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            self._end()
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            self._end()
+
+    def _end(self) -> NoReturn:
+        # What is still buffered has to go somewhere when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        sys.exit(UNREAD)
 
 
 def main() -> None:
@@ -17,6 +46,10 @@ def main() -> None:
         # A character that the locale's encoding lacks becomes a question mark, and no traceback.
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")
+    # Python has no standard output if it was closed before the start.
+    given, output = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"), None
+    if isinstance(given, io.TextIOWrapper):
+        sys.stdout = output = Output(given.buffer, given.encoding, given.errors, line_buffering=given.line_buffering)
     try:
         prepare(os.environ)
     except ValueError as error:
@@ -24,7 +57,11 @@ def main() -> None:
         sys.exit(2)
     from .cli import app
 
-    app()
+    try:
+        app()
+    finally:
+        if output is not None:
+            output.flush()
 
 
 if __name__ == "__main__":

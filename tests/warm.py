@@ -151,6 +151,8 @@ def _become(
     for end in (out, error):
         if isinstance(end, Connection):
             end.close()
+    # The server's own knows whether the server's file can seek, which a pipe cannot.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -30,7 +30,7 @@ from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import DIM, LAGS, unpack
 from okl_core.contract.workload import LONG_WORK
-from okl_core.contract.wrong_fields import json_name, message_of
+from okl_core.contract.wrong_fields import json_name, wrong_fields
 from okl_core.errors import (
     MAX_QUOTED,
     ConfigError,
@@ -341,10 +341,6 @@ def require_dims(learner: Learner[Any, Any, Any], dim: int) -> None:
         raise ShapeError(f"{learner.kind} takes inputs of dimension {learner.dims}; these have {dim}, lags included")
 
 
-MAX_ERRORS_TOLD = 100
-"""Errors in one config that are listed; of more only the count is given, since listing a million takes half a minute."""
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -352,17 +348,12 @@ def _validated(model: type[M], value: Any, what: str, prefix: tuple[str, ...]) -
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise _config_error(model, error, what, prefix) from error
-
-
-def _config_error(model: type[BaseModel], error: ValidationError, what: str, prefix: tuple[str, ...]) -> ConfigError:
-    if error.error_count() > MAX_ERRORS_TOLD:
-        many = f"{error.error_count():,} places are wrong, too many to tell"
-        return ConfigError(f"{what}: {many}", [(prefix, many)])
-    items = error.errors(include_url=False)
-    errors = [((*prefix, *item["loc"]), message_of(model, item)) for item in items]
-    listed = "; ".join(f"{'.'.join(str(part)[:MAX_QUOTED] for part in path)}: {message}" for path, message in errors)
-    return ConfigError(f"{what}: {listed}", errors)
+        wrong = wrong_fields(model, value, error, prefix)
+        places = (".".join(str(part)[:MAX_QUOTED] for part in path) for path, _ in wrong)
+        listed = "; ".join(
+            f"{at}: {message}" if at else message for at, (_, message) in zip(places, wrong, strict=True)
+        )
+        raise ConfigError(f"{what}: {listed}", wrong) from error
 
 
 def resolve(spec: Spec, X: ArrayLike, y: ArrayLike | None = None, *, lags: ArrayLike | None = None) -> LearnerSpec:

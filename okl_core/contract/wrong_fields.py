@@ -7,35 +7,131 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from okl_core.errors import did_you_mean, quoted
 
-_ENDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
 _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'")
 
+MAX_ERRORS_TOLD = 100
+"""Errors in one value that are listed; of more only the count is given, since listing a million takes half a minute."""
 
-def message_of(model: type[BaseModel], item: Mapping[str, Any]) -> str:
-    """The message for one of the errors that pydantic found in a value of this model."""
+_LIMITS = {
+    "greater_than": ("greater than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+_LENGTHS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
+MISSING = "is missing"
+"""The message for a required field that is not there."""
+
+
+def plain(item: Mapping[str, Any]) -> str:
+    """The message for one of pydantic's errors, to follow the field's name: "must be greater than 0"."""
+    kind, context = item["type"], item.get("ctx", {})
+    if kind in _LIMITS:
+        words, end = _LIMITS[kind]
+        return f"must be {words} {_limit(context[end])}"
+    if kind in _LENGTHS:
+        words, end = _LENGTHS[kind]
+        return f"must have {words} {context[end]} item{'s' * (context[end] != 1)}"
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}"
+    match kind:
+        case "missing":
+            return MISSING
+        case "union_tag_not_found":
+            return 'must say its `kind`: {"kind": ...}'
+    message = item["msg"].removeprefix("Value error, ")
+    for prefix in ("Input ", "String ", "List ", "Dictionary "):
+        message = message.removeprefix(prefix)
+    return message.replace("should", "must")
+
+
+def _limit(value: object) -> str:
+    return repr(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e16 else str(value)
+
+
+def wrong_fields(
+    model: type[BaseModel], value: object, error: ValidationError, prefix: Sequence[str]
+) -> list[tuple[tuple[int | str, ...], str]]:
+    """Path and message of each field of `value` that is wrong, after `prefix`; `error` is pydantic's for this model."""
+    if error.error_count() > MAX_ERRORS_TOLD:
+        return [((*prefix,), f"{error.error_count():,} places are wrong, too many to tell")]
+    found: dict[tuple[int | str, ...], list[Mapping[str, Any]]] = {}
+    for item in error.errors(include_url=False):
+        path = place(value, item["loc"], may_lack_last=item["type"] == "missing")
+        found.setdefault(path, []).append(item)
+    # A value that may be of several types has errors for each: those of the type that it was meant to be are inside it.
+    outer = {path[:i] for path in found for i in range(1, len(path))}
+    return [((*prefix, *path), _message(model, items)) for path, items in found.items() if path not in outer]
+
+
+def place(document: object, location: Sequence[int | str], *, may_lack_last: bool) -> tuple[int | str, ...]:
+    """A pydantic location without the tags of unions, which are not part of the document.
+
+    With `may_lack_last` the last part is taken for a member that an object of the document lacks.
+    """
+    parts: list[int | str] = []
+    for i, part in enumerate(location):
+        if isinstance(document, dict) and (part in document or (may_lack_last and i == len(location) - 1)):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int):
+            document = document[part]
+        else:
+            continue
+        parts.append(part)
+    return tuple(parts)
+
+
+def _message(model: type[BaseModel], items: Sequence[Mapping[str, Any]]) -> str:
+    """One message for the errors at one place: several are of the types that the value may be of."""
+    given = items[0]["input"]
+    if len(items) > 1:
+        first, *others = (plain(item) for item in items)
+        return f"{' or '.join((first, *(other.removeprefix('must be ') for other in others)))}, not {_told(given)}"
+    (item,) = items
     match item["type"]:
         case "extra_forbidden":
             return unknown_field(model, item["loc"])
         case "union_tag_invalid":
             tag = item["ctx"]["tag"]
             return f"there is no {quoted(tag)}{did_you_mean(tag, _words(item['ctx']['expected_tags']))}"
-        case "literal_error" if isinstance(item["input"], str):
-            word = item["input"]
-            return f"there is no {quoted(word)}{did_you_mean(word, _words(item['ctx']['expected']))}"
-        case "union_tag_not_found":
-            return 'Input should say its `kind`: {"kind": ...}'
+        case "literal_error" if isinstance(given, str):
+            return f"there is no {quoted(given)}{did_you_mean(given, _words(item['ctx']['expected']))}"
         case "model_attributes_type":
-            return f'Input should be an object, {{"kind": ...}}, not {json_name(item["input"])}'
-        case "model_type" | "dict_type":
-            return f"Input should be an object, not {json_name(item['input'])}"
-        case "greater_than_equal" | "less_than_equal" as end if "e" in (limit := repr(item["ctx"][_ENDS[end]])):
-            # pydantic would write 1e-50 with all its zeros.
-            return f"Input should be {end.replace('_equal', '_or_equal_to').replace('_', ' ')} {limit}"
-    return item["msg"].removeprefix("Value error, ")
+            return f'{plain(item)}, {{"kind": ...}}, not {_told(given)}'
+        case kind if kind in _LIMITS or kind in _TYPES or kind == "literal_error":
+            return f"{plain(item)}, not {_told(given)}"
+    return plain(item)
+
+
+def _told(value: object) -> str:
+    """A value for error messages: a number or a word itself, else its type."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return quoted(value)
+    # Python writes no integer of more than 4,300 digits.
+    is_short = isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**16)
+    return str(value) if is_short else json_name(value)
 
 
 def unknown_field(model: type[BaseModel], location: Sequence[int | str]) -> str:

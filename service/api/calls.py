@@ -16,6 +16,8 @@ from fastapi.params import Header as HeaderField
 from fastapi.params import Path as PathField
 from pydantic import TypeAdapter, ValidationError
 
+from okl_core.contract.wrong_fields import MISSING
+
 
 class Reader(Protocol):
     """Reads the body of a request that has not been read yet."""
@@ -37,7 +39,7 @@ class Parameter:
         raw = self._raw(request)
         if raw is None:
             if self.default is inspect.Parameter.empty:
-                errors.append({"type": "missing", "loc": (self.location, self.alias), "msg": "Field required"})
+                errors.append({"type": "missing", "loc": (self.location, self.alias), "msg": MISSING})
             return self.default
         try:
             return self.adapter.validate_python(raw)

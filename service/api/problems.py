@@ -36,7 +36,7 @@ from okl.errors import (
     let_go,
 )
 from okl.values import json_pointer
-from okl_core.contract.wrong_fields import unknown_field
+from okl_core.contract.wrong_fields import plain, unknown_field
 
 from ..pointers import WrongMember, invalid
 from ..telemetry.counts import Counts
@@ -274,15 +274,12 @@ def _pointer(location: Sequence[int | str]) -> str:
 
 
 def _say(item: Any, model: type[BaseModel] | None) -> str:
-    """pydantic's message, rephrased to follow the field's pointer."""
+    """The message for one of pydantic's errors, to follow the field's pointer."""
     if item["type"] == "extra_forbidden" and model is not None:
         return cut(unknown_field(model, item["loc"]), MAX_TEXT)
     if item["type"] == "string_pattern_mismatch" and (required := REQUIRED.get(item["ctx"]["pattern"])):
         return required
-    message = item["msg"].removeprefix("Value error, ")
-    for prefix in ("Input ", "String ", "List ", "Dictionary "):
-        message = message.removeprefix(prefix)
-    return cut(re.sub(r" after validation, not \d+$", "", message.replace("should", "must")), MAX_TEXT)
+    return cut(plain(item), MAX_TEXT)
 
 
 def install(app: FastAPI) -> None:

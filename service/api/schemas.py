@@ -99,7 +99,7 @@ Scale = Annotated[
     Discriminator(
         _scale_tag,
         custom_error_type="scale",
-        custom_error_message='Input should be an object whose `kind` is "learned", "ranges" or "none"',
+        custom_error_message='must be an object whose `kind` is "learned", "ranges" or "none"',
     ),
 ]
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_mode
 from pydantic.fields import FieldInfo
 
 from okl.errors import PayloadTooLarge, ServiceError
+from okl_core.contract.wrong_fields import MISSING
 
 from ..pointers import WrongMember, invalid
 from .problems import MAX_COUNTED, from_validation, not_json, validation_problem
@@ -106,7 +107,7 @@ class SlicedReader(Generic[M]):
             arrays, rest = await self._members(data, limits)
         missing = [name for name in self._slices if name not in arrays and self._model.model_fields[name].is_required()]
         if missing:
-            raise invalid(f"/{missing[0]}", "Field required")
+            raise invalid(f"/{missing[0]}", MISSING)
         try:
             other = self._rest.model_validate_json(b"{" + b",".join(rest) + b"}")
         except ValidationError as error:

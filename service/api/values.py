@@ -52,7 +52,7 @@ def _tag(value: Any) -> str:
 
 
 def _refuse_null(value: object) -> NoReturn:
-    raise PydanticCustomError("scalar", "Input should be a number, a string or a boolean, not null")
+    raise PydanticCustomError("scalar", "must be a number, a string or a boolean, not null")
 
 
 _AnyScalar = Annotated[
@@ -63,7 +63,7 @@ _AnyScalar = Annotated[
     Discriminator(
         _tag,
         custom_error_type="scalar",
-        custom_error_message="Input should be a number, a string or a boolean",
+        custom_error_message="must be a number, a string or a boolean",
     ),
 ]
 # Most scalars are numbers. Trying a number first takes a third of the time of asking Python for each tag.
@@ -86,7 +86,7 @@ _Loose = Annotated[
     Discriminator(
         _any,
         custom_error_type="input",
-        custom_error_message="Input should be a list or an object",
+        custom_error_message="must be a list or an object",
     ),
 ]
 Input = Annotated[

@@ -18,6 +18,7 @@ from ..session.idempotency import first_result, is_progress
 from ..session.limits import SessionLimits
 from ..session.record import decode_record
 from ..session.session import Session
+from ..session.snapshot import begun
 from ..session.turn import Position
 from ..store.base import Applied, Entry, Tip
 from ..store.moving import Whole
@@ -95,7 +96,7 @@ class Examination:
             return tried(definition, snapshot, str(position), self._limits)
         if position.tip.digest != position.identity:
             raise StateCorrupt("it is missing, and the journal does not begin at this session's first tip.")
-        return Session(definition)
+        return begun(definition)
 
 
 @final

@@ -23,6 +23,7 @@ from okl.measures import error_name
 from okl.values import Json
 from okl_core import LearnerSpec
 from okl_core.contract.truth_choice import for_truths
+from okl_core.contract.wrong_fields import plain
 
 from ..archive.journals import check_owner, read_archive
 from ..challengers.champion import challenger_of, lesson_of
@@ -33,7 +34,7 @@ from ..session.record import decode_record
 from ..session.requests import Excerpt, Lesson, Question
 from ..session.scorecard import WINDOW
 from ..session.session import Session
-from ..session.snapshot import unpack
+from ..session.snapshot import begun, unpack
 from ..session.turn import Position
 from ..settings import Settings, limits_of, session_limits_of
 from ..store.base import Entry, Tip, unless_gone
@@ -75,7 +76,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
         try:
             learner = LearnerSpec.model_validate(for_truths(spec, has_labels=is_classifier))
         except ValidationError as error:
-            raise ConfigurationError(f"--learner: {error.errors()[0]['msg']}") from error
+            raise ConfigurationError(f"--learner: {plain(error.errors()[0])}") from error
         return challenger_of(session, challenger_name(name, "backtest"), learner)
 
     specs = specs_of(learners)
@@ -118,7 +119,7 @@ def loaded(name: str, whole: Whole) -> Session:
     definition, identity = decode_record(name, whole.record)
     start = whole.head.snapshot_tip or whole.first
     blob = whole.snapshot
-    session = Session(definition) if blob is None else unpack(definition, blob, str(Position(identity, start)))
+    session = begun(definition) if blob is None else unpack(definition, blob, str(Position(identity, start)))
     for entry in whole.entries:
         if entry.tip.round > start.round:
             session.replay(entry.blob)

@@ -40,11 +40,13 @@ def _wrong_settings(error: ValueError) -> str | None:
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
+    from okl_core.contract.wrong_fields import plain
+
     if isinstance(error, SettingsError):
         # Only a file of secrets is read so late.
         return f"OKL_SECRETS_DIR: {error}: {error.__cause__}."
     if isinstance(error, ValidationError):
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        wrong = (f"{'.'.join(map(str, item['loc']))}: {plain(item)}" for item in error.errors())
         return f"Setting {'; '.join(wrong)}"
     return None
 

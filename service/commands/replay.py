@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from tenacity import Retrying
 
 from okl.answers import label_key
 from okl.client import Client
 from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
+from okl.session import AGAIN_FOR_S
+from okl.talks import again_for
 from okl.values import Json
 
 from .fitting import decided, fitted, misfit
@@ -99,7 +102,8 @@ def replay(
     """Send the rows that the session has not seen; return the session as the service describes it then, and the score.
 
     A row is a round, so the session's t is the row to resume from; `start` overrides it for a session that other streams
-    feed too. Ids derive from the rows, so a request for the same rows is not learned twice.
+    feed too. Ids derive from the rows, so a request for the same rows is not learned twice,
+    and one that fails for a reason that may pass, as while the service restarts, is sent again.
     """
     recording = look_through(path, selection)
     if way.start is not None and way.start > recording.count:
@@ -131,7 +135,12 @@ def replay(
         sent = sender.in_batches(rows) if way.out is None and not way.delay else sender.one_by_one(rows, done)
         for last in sent:
             progress.update(task, completed=last)
-    return client.inspect(session), scored
+    return surely(client.inspect, session), scored
+
+
+def surely(request: Callable[..., Json], *given: Any, **named: Any) -> Json:
+    """The answer of a request, which is sent again for `AGAIN_FOR_S` if its error may pass."""
+    return Retrying(**again_for(AGAIN_FOR_S))(request, *given, **named)
 
 
 @dataclass(slots=True)
@@ -148,7 +157,8 @@ class _Sender:
     def in_batches(self, rows: Iterator[RecordedRow]) -> Iterator[int]:
         while batch := list(islice(rows, self.way.batch)):
             first, last = batch[0].number, batch[-1].number + 1
-            answers = self.client.rounds(
+            answers = surely(
+                self.client.rounds,
                 self.session,
                 [self._input(row) for row in batch],
                 [row.y for row in batch],
@@ -187,9 +197,8 @@ class _Sender:
                     out.write(row.number, row.y, answer)
                 waiting.append(row)
             for row in waiting:
-                self._check_round(
-                    self.client.update(self.session, row.y, id=row.id, x=self._input(row)), row.number + 1
-                )
+                learned = surely(self.client.update, self.session, row.y, id=row.id, x=self._input(row))
+                self._check_round(learned, row.number + 1)
                 yield row.number + 1
 
     def _ask(self, due: RecordedRow | None, row: RecordedRow) -> Json | None:
@@ -197,10 +206,11 @@ class _Sender:
         x = self._input(row)
         if due is None:
             try:
-                return self.client.predict(self.session, x, id=row.id)
+                return surely(self.client.predict, self.session, x, id=row.id)
             except IdConflict:
                 return None
-        answer = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
+        asked = {"id": due.id, "x": self._input(due), "next_x": x, "next_id": row.id}
+        answer = surely(self.client.step, self.session, due.y, **asked)
         if "refused" not in answer:
             self._check_round(answer["update"], due.number + 1)
             return answer["predict"]

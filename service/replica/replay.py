@@ -11,7 +11,7 @@ from okl_core.errors import OklError
 
 from ..session.record import decode_record
 from ..session.session import Session
-from ..session.snapshot import unpack
+from ..session.snapshot import begun, unpack
 from ..session.turn import Position
 from ..store.base import Entry, Reading
 from ..telemetry.counts import Counts
@@ -60,7 +60,7 @@ async def _load(reading: Reading, scheduler: Scheduler) -> tuple[Position, Sessi
         return position, await scheduler.bytes(len(blob), lambda: unpack(definition, blob, str(position)))
     if reading.start.digest != identity:
         raise StateCorrupt(f"The journal of session {head.name!r} starts at another session's tip.", session=head.name)
-    return position, Session(definition)
+    return position, begun(definition)
 
 
 async def _replay(replica: Replica, session: Session, entries: Sequence[Entry], scheduler: Scheduler) -> None:

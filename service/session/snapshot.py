@@ -63,12 +63,21 @@ def pack(session: Session, position: str) -> bytes:
     return to_bytes(arrays, meta)
 
 
+def begun(definition: Definition) -> Session:
+    """The session of a stored definition before its first round. Raises StateCorrupt if its learner is unknown here."""
+    try:
+        return Session(definition)
+    except OklError as error:
+        name = definition.name
+        raise StateCorrupt(f"Session {name!r} cannot be read by this version: {error}.", session=name) from error
+
+
 def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float = math.inf) -> Session:
     """Restore the session that `pack` was given.
 
     Raises StateCorrupt, also for a snapshot of another position, or a learner that takes more than `most_bytes` initially.
     """
-    session = Session(definition)
+    session = begun(definition)
     try:
         arrays, meta = from_bytes(blob)
         if meta["position"] != position:

@@ -65,7 +65,7 @@ def test_a_learner_is_refused_or_works(kind: str) -> None:
 def test_what_is_out_of_range_is_named(value: float) -> None:
     with pytest.raises(ConfigError, match=r"config\.comparator_norm: is .*from 1e-150 to 1e\+150"):
         create({"kind": "aioli", "config": {"comparator_norm": value}}, 1)
-    with pytest.raises(ConfigError, match=r"config\.kernel\.gaussian\.sigma: is .*from 1e-150 to 1e\+150"):
+    with pytest.raises(ConfigError, match=r"config\.kernel\.sigma: is .*from 1e-150 to 1e\+150"):
         create({"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigma": value}}}, 1)
 
 

@@ -84,7 +84,7 @@ class TestSpec:
             ({"kind": "kons", "config": {"kernel": {"kind": "Gausian"}}}, ("config", "kernel"), "gaussian"),
             (
                 {"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigme": 1.0}}},
-                ("config", "kernel", "gaussian", "sigme"),
+                ("config", "kernel", "sigme"),
                 "sigma",
             ),
             ({"kind": "pool", "config": {"experts": ["mean", "las-label"]}}, ("config", "experts", 1), "last-label"),

@@ -375,7 +375,7 @@ def test_a_kernel_that_overflows_is_refused_before_anything_changes() -> None:
         ({"ald_threshold": 0.1, "ald_exponent": 1.0}, "give either ald_threshold"),
         ({"ald_threshold": 0.1, "ald_factor": 1.0}, "give either ald_threshold"),
         ({"norm_bound": 0.0}, "greater than 0"),
-        ({"window": 0}, "greater than or equal to 1"),
+        ({"window": 0}, "at least 1"),
     ],
 )
 def test_a_config_that_cannot_work_is_refused(config: dict[str, Any], message: str) -> None:

@@ -359,5 +359,5 @@ def test_bad_configs_say_what_is_wrong(config: dict[str, Any], told: str) -> Non
 
 
 def test_a_limit_with_many_zeros_is_told_in_few_digits() -> None:
-    with pytest.raises(ConfigError, match=r"config\.clip: Input should be greater than or equal to 1e-50$"):
+    with pytest.raises(ConfigError, match=r"config\.clip: must be at least 1e-50, not 1e-60$"):
         create({"kind": "pool", "config": {"clip": 1e-60}}, 2)

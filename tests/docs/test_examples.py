@@ -23,6 +23,7 @@ import pytest
 from okl.client import DEFAULT_URL, Client
 from okl.errors import SessionNotFound
 from okl_core import learner_kinds, parse_spec
+from tests.command import environment
 from tests.docs.pages import DOCS, PAGES, blocks, name_of, pages_with, prose
 from tests.warm import warm
 
@@ -130,6 +131,34 @@ def test_a_learner_can_be_written_as_printed(monkeypatch: pytest.MonkeyPatch) ->
     module = ModuleType(EXTENDING.stem)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     run(EXTENDING, vars(module))
+
+
+def test_a_learner_of_ones_own_is_served_by_every_worker(tmp_path: Path) -> None:
+    [(_, launcher)] = blocks(EXTENDING, "py")
+    learner = next(block for _, block in blocks(EXTENDING, "python") if "@register\nclass LazyPerceptron" in block)
+    (tmp_path / "lazy_perceptron.py").write_text(learner)
+    (tmp_path / "mine.py").write_text(launcher)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "mine.py", "serve", "--workers", "2", "--port", str(port)]
+    ours = environment(PYTHONPATH=os.getcwd(), OKL_STORE=f"sqlite:///{tmp_path}/mine.sqlite3")
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=tmp_path, env=ours, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + START_S
+        for i in range(20):
+            # A connection of its own, and so a worker of the kernel's choice.
+            with Client(f"http://127.0.0.1:{port}") as client:
+                while not client.is_ready():
+                    assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+                    time.sleep(0.05)
+                if i == 0:
+                    client.create("lazy", "lazy-perceptron")
+                assert client.update("lazy", 1, x=[1.0, -1.0])["t"] == i + 1
+    finally:
+        server.terminate()
+        server.wait(START_S)
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from okl.errors import ServiceError
+from okl.errors import ServiceError, StateCorrupt
+from okl_core.contract.learner import get_learner, registered
 from service.api.dependencies import Worker
 from service.demo_data import magic
 from service.session.requests import Report
@@ -176,6 +177,23 @@ async def test_an_answer_under_another_id_is_refused() -> None:
     session.remembered["u4"] = session.remembered["u3"]
     session.held["waits"] = dataclasses.replace(session.held["waits"], blob=b"")
     await assert_corrupt(store, "repeat", "settle", what="ids")
+
+
+@pytest.mark.parametrize("rounds", [0, 5])
+async def test_a_session_of_a_learner_that_is_not_imported_here_cannot_be_read(rounds: int) -> None:
+    own = type("Own", (type(get_learner("mean")),), {"kind": "own-mean"})()
+    store = ModelStore()
+    with registered(own):
+        async with working(store) as worker:
+            await worker.sessions.create(define({"kind": "own-mean"}, "s", snapshot_every=3))
+            await worker.sessions.create(define(MEAN, "t"))
+            for i in range(rounds):
+                await worker.rounds.update("s", Report(float(i), f"u{i}", [1.0]))
+    async with working(store) as worker:
+        for ask in (ASKS["predict"], ASKS["inspect"]):
+            with pytest.raises(StateCorrupt, match="unknown learner kind 'own-mean'"):
+                await ask(worker)
+        assert [one.summary.kind for one in (await worker.sessions.list(None, 10)).sessions] == ["own-mean", "mean"]
 
 
 async def test_a_session_whose_record_cannot_be_read_is_listed_all_the_same() -> None:

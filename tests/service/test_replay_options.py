@@ -20,7 +20,7 @@ from okl.errors import ConfigurationError, SessionNotFound
 from service.cli import app
 from service.commands.predictions_file import HEADER, PredictionsFile
 from service.commands.recording import Selection, look_through
-from tests.command import okl
+from tests.command import okl, serving
 
 ROWS = 60
 
@@ -212,6 +212,25 @@ def test_a_killed_replay_goes_on_and_learns_nothing_twice(run, url: str, client:
     assert client.inspect("s")["t"] == 120
     assert client.inspect("s")["waiting"] == 0
     assert out.read_text() == (tmp_path / "q.csv").read_text()
+
+
+@pytest.mark.parametrize("options", [("--batch", "5"), ("--delay", "7")])
+def test_a_restart_of_the_service_is_waited_for(tmp_path: Path, options: tuple[str, ...]) -> None:
+    path, store = stream(tmp_path / "s.csv", 400), f"sqlite:///{tmp_path}/s.sqlite3"
+    arguments = ("replay", str(path), "--label", "y", "--session", "s", "--learner", "majority", *options)
+    with serving(store, tmp_path) as (service, url), okl(*arguments, cwd=tmp_path, OKL_URL=url) as process:
+        with Client(url) as client:
+            while process.poll() is None and learned(client) < 40:
+                time.sleep(0.005)
+        assert process.poll() is None
+        service.send_signal(signal.SIGKILL)
+        service.wait()
+        time.sleep(0.2)
+        with serving(store, tmp_path, port=int(url.rpartition(":")[2])) as (_, again), Client(again) as client:
+            _, told = process.communicate(timeout=60)
+            assert (process.returncode, told) == (0, "")
+            assert client.inspect("s")["t"] == 400
+            assert client.inspect("s")["waiting"] == 0
 
 
 def learned(client: Client) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import subprocess
 import sys
@@ -156,3 +157,21 @@ def test_garbage_is_collected_when_all_is_imported() -> None:
         assert gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_command_ends_quietly_once_nobody_reads_its_output(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    ours = environment(PYTHONPATH=os.getcwd(), OKL_STORE=f"sqlite:///{tmp_path}/keys.sqlite3")
+    command = [sys.executable, "-m", "okl"]
+    subprocess.run([*command, "keys", "create", "me"], cwd=tmp_path, env=ours, check=True, capture_output=True)
+    try:
+        for arguments in (["--help"], ["version"], ["keys", "list"]):
+            told = subprocess.run([*command, *arguments], cwd=tmp_path, env=ours, stdout=write, stderr=subprocess.PIPE)
+            assert (told.returncode, told.stderr) == (141, b"")
+    finally:
+        os.close(write)
+    # Without any standard output.
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *command, "keys", "list"]
+    told = subprocess.run(shell, cwd=tmp_path, env=ours, stderr=subprocess.PIPE)
+    assert (told.returncode, told.stderr) == (0, b"")
