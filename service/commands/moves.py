@@ -11,6 +11,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
+from ..plain import plain
 from .options import StoreOption, check_out
 from .outcome import errors_in_a_line, text_of
 from .stores import check_kept, check_there, opened
@@ -238,9 +239,9 @@ def _gap(missing: int | None) -> str:
 
 def _say(one: "Carried", what: str) -> "Carried":
     if one.trouble is not None:
-        typer.echo(f"{one.name}: {one.trouble}", err=True)
+        typer.echo(plain(f"{one.name}: {one.trouble}"), err=True)
     else:
-        typer.echo(f"{one.name}: {what} at round {one.round:,}{'' if one.is_new else ', before'}")
+        typer.echo(plain(f"{one.name}: {what} at round {one.round:,}{'' if one.is_new else ', before'}"))
     return one
 
 

@@ -10,6 +10,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable
 
+from ..plain import plain
 from ..start import heed_signals
 
 REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
@@ -63,5 +64,5 @@ def _exit_code(error: ServiceError) -> int:
 
 
 def fail(message: str, code: int) -> None:
-    typer.echo(" ".join(message.split()), err=True)
+    typer.echo(plain(" ".join(message.split())), err=True)
     raise typer.Exit(code) from None

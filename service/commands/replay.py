@@ -18,6 +18,7 @@ from okl.client import Client
 from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
 from okl.values import Json
 
+from ..plain import plain
 from .fitting import decided, fitted, misfit
 from .predictions_file import PredictionsFile, check_file
 from .recording import RecordedRow, Recording, Selection, look_through
@@ -112,7 +113,7 @@ def replay(
         found = client.inspect(session)
     except SessionNotFound:
         told = create_session(client, session, learner, recording)
-        console.print(f"{session}: created, for {told}", highlight=False, markup=False, soft_wrap=True)
+        console.print(plain(f"{session}: created, for {told}"), highlight=False, markup=False, soft_wrap=True)
         found = client.inspect(session)
     if way.start is None:
         check_rows(found, recording)
