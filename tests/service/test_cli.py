@@ -279,7 +279,7 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
 """Would colour a terminal, rename its window, and turn the text round."""
 
 
-def test_what_others_named_does_not_reach_the_terminal_as_a_command(okl, tmp_path: Path) -> None:
+def test_what_others_named_does_not_reach_the_terminal_as_a_command(okl, client: Client, tmp_path: Path) -> None:
     label = f"truth{HOSTILE}"
     path = tmp_path / f"rows{HOSTILE}.csv"
     path.write_text(f"a,{label}\n" + "".join(f"{i},{'no' if i % 2 else f'yes{HOSTILE}'}\n" for i in range(20)))
