@@ -26,8 +26,10 @@ def checked_url(url: str, what: str = "The url of a service") -> str:
     """
     try:
         parsed = httpx.URL(url)
-        is_web = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 1) < 1 << 16
-    except (httpx.InvalidURL, TypeError):
+        is_web = parsed.scheme in ("http", "https") and parsed.host and 0 < (parsed.port or 1) < 1 << 16
+        # As the resolver will do: a part of a name has at most 63 bytes.
+        parsed.raw_host.decode("ascii").encode("idna")
+    except (httpx.InvalidURL, TypeError, UnicodeError):
         is_web = False
     if not is_web:
         raise ConfigurationError(f"{what} is like http://127.0.0.1:8000 or https://okl.example.")

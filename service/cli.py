@@ -30,6 +30,7 @@ from .commands.options import StoreOption
 from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line, fail
 from .commands.stores import check_there, opened
 from .commands.terminal import console
+from .escaping import escaped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -302,6 +303,8 @@ def sessions(
     key: KeyOption = None,
 ) -> None:
     """List sessions, inspect one, or delete it."""
+    from rich.highlighter import JSONHighlighter
+
     with errors_in_a_line(), _client(url, key) as client:
         if name is None:
             console().print(_listing(client.sessions()))
@@ -313,8 +316,9 @@ def sessions(
             if not json_alone:
                 verdict = found["verdict"]
                 line = "no verdict yet" if verdict is None else verdict["text"]
-                console().print(f"{name}: {line}", highlight=False, markup=False, soft_wrap=True)
-            console().print_json(json.dumps(found))
+                console().print(escaped(f"{name}: {line}"), highlight=False, markup=False, soft_wrap=True)
+            shown = JSONHighlighter()(escaped(json.dumps(found, indent=2, ensure_ascii=False)))
+            console().print(shown, no_wrap=True, soft_wrap=True)
 
 
 @app.command("repair")
@@ -340,7 +344,7 @@ def run_repair(
         typer.echo(f"{session}: all {report.rounds:,} rounds replay; there is nothing to do.")
         return
     of_all = f" of {report.rounds:,}" if lost else ""
-    typer.echo(f"{session}: {report.kept:,}{of_all} rounds replay; then: {report.trouble}")
+    typer.echo(escaped(f"{session}: {report.kept:,}{of_all} rounds replay; then: {report.trouble}"))
     if report.is_written:
         gone = f"; the last {lost:,} rounds are gone, and so are their ids" if lost else ""
         typer.echo(f"{session}: is at round {report.kept:,} now{gone}.")

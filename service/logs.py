@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from okl.errors import ConfigurationError
 
+from .escaping import UNSAFE
 from .keys.audit import AuditFile
 from .keys.key import without_secrets
 from .settings import Settings
@@ -24,12 +25,9 @@ MAX_EXCEPTION: Final = 8_000
 """The most characters of a value or a message, and of a traceback; longer ones are cut in the middle."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
-_UNSAFE = r"\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-"""Control characters, line ends, marks that change the direction of writing, surrogates."""
-
-_IN_MESSAGE = re.compile(f"[{_UNSAFE}]")
-_IN_QUOTES = re.compile(f'["\\\\{_UNSAFE}]')
-_PLAIN = re.compile(f"[^\\s\"'=\\\\{_UNSAFE}]+")
+_IN_MESSAGE = re.compile(f"[{UNSAFE}]")
+_IN_QUOTES = re.compile(f'["\\\\{UNSAFE}]')
+_PLAIN = re.compile(f"[^\\s\"'=\\\\{UNSAFE}]+")
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 

@@ -323,7 +323,7 @@ class Rounds:
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn
         elif turn.has_predicted and turn.session.definition.template is not None:
-            replica.asked_at = self._clock()
+            replica.has_asked = True
             self._summaries.note(replica)
         counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
 SECRETS_VARIABLE = "OKL_SECRETS_DIR"
 
+Count = Annotated[int, Field(le=2**53)]
+"""Stores and metrics hold numbers as doubles, in which larger integers are not exact."""
+
 
 def _listed(value: object) -> object:
     """A list from an environment variable is comma-separated text."""
@@ -48,7 +51,9 @@ def _web_address(url: str) -> str:
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="OKL_", frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="OKL_", frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     store: str = Field(
         default="sqlite:///data/okl.sqlite3",
@@ -109,7 +114,7 @@ class Settings(BaseSettings):
     audit_file: str = Field(
         default="", description="File of the audit log, in JSON lines; it and the 4 files before it are kept."
     )
-    audit_file_bytes: int = Field(
+    audit_file_bytes: Count = Field(
         default=10 << 20, ge=4096, description="Size at which the audit log is rotated, in bytes."
     )
     tls_cert: str = Field(default="", description="File of the certificate, PEM, followed by its authorities'.")
@@ -117,9 +122,9 @@ class Settings(BaseSettings):
     tls_ca: str = Field(
         default="", description="File of authorities, PEM: clients must have a certificate that one of them signed."
     )
-    max_connections: int = Field(default=1_000, ge=1, description="Open connections of a worker.")
-    max_requests: int = Field(default=500, ge=1, description="Requests in flight in a worker.")
-    max_head_bytes: int = Field(
+    max_connections: Count = Field(default=1_000, ge=1, description="Open connections of a worker.")
+    max_requests: Count = Field(default=500, ge=1, description="Requests in flight in a worker.")
+    max_head_bytes: Count = Field(
         default=32 << 10, ge=4096, description="Size of a request's head: its line and headers, in bytes."
     )
     head_timeout_s: float = Field(default=10.0, gt=0.0, description="Seconds that the head of a request may take.")
@@ -127,38 +132,40 @@ class Settings(BaseSettings):
         default=30.0, gt=0.0, description="Seconds that a request's body may take; for a body of lines, each piece."
     )
 
-    max_sessions: int = Field(default=10_000, ge=1, description="Sessions in the store; more are refused.")
-    max_dim: int = Field(default=10_000, ge=1, description="Inputs of a session; each category counts as one.")
-    max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Size of a request body, in bytes.")
-    max_row_bytes: int = Field(
+    max_sessions: Count = Field(default=10_000, ge=1, description="Sessions in the store; more are refused.")
+    max_dim: Count = Field(default=10_000, ge=1, description="Inputs of a session; each category counts as one.")
+    max_body_bytes: Count = Field(default=8 << 20, ge=1024, description="Size of a request body, in bytes.")
+    max_row_bytes: Count = Field(
         default=1 << 20,
         ge=1024,
         description="Size of a request body without a batch of rounds, or of one row, in bytes.",
     )
-    max_values: int = Field(default=1_000_000, ge=1024, description="Values in one request body.")
-    max_batch: int = Field(default=10_000, ge=1, description="Rounds in one request.")
-    max_together: int = Field(default=64, ge=1, description="Sessions in one request.")
-    max_streams: int = Field(
+    max_values: Count = Field(default=1_000_000, ge=1024, description="Values in one request body.")
+    max_batch: Count = Field(default=10_000, ge=1, description="Rounds in one request.")
+    max_together: Count = Field(default=64, ge=1, description="Sessions in one request.")
+    max_streams: Count = Field(
         default=100, ge=1, description="Open streams of rounds in a worker, both sockets and bodies of lines."
     )
-    max_watchers: int = Field(default=100, ge=1, description="Open streams of events in a worker.")
-    max_waiting: int = Field(default=100_000, ge=1, description="Predictions of a session that wait for their truth.")
+    max_watchers: Count = Field(default=100, ge=1, description="Open streams of events in a worker.")
+    max_waiting: Count = Field(default=100_000, ge=1, description="Predictions of a session that wait for their truth.")
     waiting_expires_s: float = Field(
         default=14 * 86_400.0,
         gt=0.0,
         description="Seconds that a prediction waits for its truth; a session may set its own value.",
     )
-    session_bytes: int = Field(
+    session_bytes: Count = Field(
         default=256 << 20, ge=4096, description="Memory of one learner, in bytes; updates beyond it are refused."
     )
-    resident_bytes: int = Field(
+    resident_bytes: Count = Field(
         default=768 << 20,
         ge=4096,
         description="Memory of the sessions that one worker keeps, in bytes; the least recently used are evicted.",
     )
-    max_checkpoints: int = Field(default=16, ge=0, description="Checkpoints of a session.")
-    max_checkpoint_bytes: int = Field(default=256 << 20, ge=4096, description="Total bytes of a session's checkpoints.")
-    max_challengers: int = Field(default=8, ge=0, description="Challengers of a session.")
+    max_checkpoints: Count = Field(default=16, ge=0, description="Checkpoints of a session.")
+    max_checkpoint_bytes: Count = Field(
+        default=256 << 20, ge=4096, description="Total bytes of a session's checkpoints."
+    )
+    max_challengers: Count = Field(default=8, ge=0, description="Challengers of a session.")
     retain_entries: int = Field(
         default=256,
         ge=0,
@@ -166,8 +173,10 @@ class Settings(BaseSettings):
         description="Journal entries of a session that are kept behind its snapshot: for workers and challengers that are "
         "behind, and for `okl backtest`.",
     )
-    retain_bytes: int = Field(default=256 << 10, ge=0, description="Bytes of these entries, at most.")
-    snapshot_min_bytes: int = Field(default=16 << 10, ge=0, description="No snapshot before the journal has this size.")
+    retain_bytes: Count = Field(default=256 << 10, ge=0, description="Bytes of these entries, at most.")
+    snapshot_min_bytes: Count = Field(
+        default=16 << 10, ge=0, description="No snapshot before the journal has this size."
+    )
     snapshot_replay_s: float = Field(
         default=1.0, gt=0.0, description="A snapshot is due when replaying the journal would take this many seconds."
     )
@@ -176,13 +185,13 @@ class Settings(BaseSettings):
         gt=0.0,
         description="Seconds that a request may take, its wait in the session's queue included, before it is refused.",
     )
-    max_queue: int = Field(default=1_000, ge=1, description="Requests that wait for one session; more are refused.")
-    max_answer_bytes: int = Field(
+    max_queue: Count = Field(default=1_000, ge=1, description="Requests that wait for one session; more are refused.")
+    max_answer_bytes: Count = Field(
         default=8 << 20,
         ge=4096,
         description="Bytes of an answer: rounds or predictions that might take more are refused.",
     )
-    max_waiting_bytes: int = Field(
+    max_waiting_bytes: Count = Field(
         default=64 << 20, ge=4096, description="Bytes of a session's predictions that wait for their truth."
     )
     remembered_s: float = Field(
@@ -190,12 +199,18 @@ class Settings(BaseSettings):
         gt=0.0,
         description="Seconds that the id of an applied update is remembered, so that a duplicate is not learned again.",
     )
-    remembered: int = Field(
+    remembered: Count = Field(
         default=100_000, ge=1, description="Remembered ids of a session; the oldest are forgotten first."
     )
-    remembered_bytes: int = Field(
+    remembered_bytes: Count = Field(
         default=32 << 20, ge=4096, description="Bytes of their answers; the oldest are forgotten first."
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _without_line_end(cls, value: object) -> object:
+        """A variable that was filled from a file often ends with its line end."""
+        return value.strip() if isinstance(value, str) else value
 
     @classmethod
     def settings_customise_sources(

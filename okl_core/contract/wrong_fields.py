@@ -43,7 +43,7 @@ MISSING = "is missing"
 """The message for a required field that is not there."""
 
 
-def plain(item: Mapping[str, Any]) -> str:
+def in_words(item: Mapping[str, Any]) -> str:
     """The message for one of pydantic's errors, to follow the field's name: "must be greater than 0"."""
     kind, context = item["type"], item.get("ctx", {})
     if kind in _LIMITS:
@@ -105,7 +105,7 @@ def _message(model: type[BaseModel], items: Sequence[Mapping[str, Any]]) -> str:
     """One message for the errors at one place: several are of the types that the value may be of."""
     given = items[0]["input"]
     if len(items) > 1:
-        first, *others = (plain(item) for item in items)
+        first, *others = (in_words(item) for item in items)
         return f"{' or '.join((first, *(other.removeprefix('must be ') for other in others)))}, not {_told(given)}"
     (item,) = items
     match item["type"]:
@@ -117,10 +117,10 @@ def _message(model: type[BaseModel], items: Sequence[Mapping[str, Any]]) -> str:
         case "literal_error" if isinstance(given, str):
             return f"there is no {quoted(given)}{did_you_mean(given, _words(item['ctx']['expected']))}"
         case "model_attributes_type":
-            return f'{plain(item)}, {{"kind": ...}}, not {_told(given)}'
+            return f'{in_words(item)}, {{"kind": ...}}, not {_told(given)}'
         case kind if kind in _LIMITS or kind in _TYPES or kind == "literal_error":
-            return f"{plain(item)}, not {_told(given)}"
-    return plain(item)
+            return f"{in_words(item)}, not {_told(given)}"
+    return in_words(item)
 
 
 def _told(value: object) -> str:

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from okl import errors
 from okl.errors import InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
-from okl_core.contract.wrong_fields import plain
+from okl_core.contract.wrong_fields import in_words
 
 from ..session.definition import Definition
 from ..session.precondition import IfTip
@@ -129,7 +129,7 @@ def _check(definition: Definition) -> None:
     try:
         body = SessionSettings.model_validate_json(to_json(wire.settings_of(definition)))
     except ValidationError as error:
-        detail = "; ".join(f"{'/'.join(map(str, one['loc']))}: {plain(one)}" for one in error.errors()[:3])
+        detail = "; ".join(f"{'/'.join(map(str, one['loc']))}: {in_words(one)}" for one in error.errors()[:3])
         raise InvalidSnapshot(f"This service does not accept the snapshot's definition: {detail}") from error
     if wire.definition_named(definition.name, body) != replace(definition, template=None):
         raise InvalidSnapshot("This service does not accept the snapshot's definition.")

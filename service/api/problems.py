@@ -36,7 +36,7 @@ from okl.errors import (
     let_go,
 )
 from okl.values import json_pointer
-from okl_core.contract.wrong_fields import plain, unknown_field
+from okl_core.contract.wrong_fields import in_words, unknown_field
 
 from ..pointers import WrongMember, invalid
 from ..telemetry.counts import Counts
@@ -279,7 +279,7 @@ def _say(item: Any, model: type[BaseModel] | None) -> str:
         return cut(unknown_field(model, item["loc"]), MAX_TEXT)
     if item["type"] == "string_pattern_mismatch" and (required := REQUIRED.get(item["ctx"]["pattern"])):
         return required
-    return cut(plain(item), MAX_TEXT)
+    return cut(in_words(item), MAX_TEXT)
 
 
 def install(app: FastAPI) -> None:

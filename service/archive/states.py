@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
@@ -33,6 +32,7 @@ from ..session.turn import Position
 from ..sessions import Inspected, Sessions
 from ..store.base import DIGEST_BYTES, Full, Head, Store, Tip, unless_gone
 from ..store.moving import Checkpoint
+from ..store.store_time import time_of
 from .mover import rename
 from .portable import clash, definition_in, pack_state, unpack_state
 
@@ -207,6 +207,7 @@ class States:
         """Continue the session from another one's state, if it is still at the former position, and with `unless_waiting` if
         no prediction waits (a prediction that is made meanwhile does not change the position)."""
         to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
+        asked_at = await time_of(self._store, name)
         identity = former.position.identity
         is_replaced = await self._store.replace(
             name,
@@ -215,7 +216,7 @@ class States:
             to,
             await asyncio.to_thread(pack, session, str(Position(identity, to))),
             # This is use of a session, which its last rounds may no longer tell.
-            summary=encode_summary(replace(summary_of(session), asked_at=time.time())),
+            summary=encode_summary(replace(summary_of(session), asked_at=asked_at)),
             told=_told(former, session),
             unless_waiting=unless_waiting,
         )

@@ -23,7 +23,7 @@ from okl.measures import error_name
 from okl.values import Json
 from okl_core import LearnerSpec
 from okl_core.contract.truth_choice import for_truths
-from okl_core.contract.wrong_fields import plain
+from okl_core.contract.wrong_fields import in_words
 
 from ..archive.journals import check_owner, read_archive
 from ..challengers.champion import challenger_of, lesson_of
@@ -76,7 +76,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
         try:
             learner = LearnerSpec.model_validate(for_truths(spec, has_labels=is_classifier))
         except ValidationError as error:
-            raise ConfigurationError(f"--learner: {plain(error.errors()[0])}") from error
+            raise ConfigurationError(f"--learner: {in_words(error.errors()[0])}") from error
         return challenger_of(session, challenger_name(name, "backtest"), learner)
 
     specs = specs_of(learners)

@@ -23,6 +23,7 @@ from okl.comparing import HEADINGS, Line, error_shown
 from okl.errors import ConfigurationError
 from okl.measures import error_name
 
+from ..escaping import escaped
 from ..settings import Settings, session_limits_of
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
 from .fitting import decided
@@ -65,7 +66,7 @@ def compare(console: Console, path: Path, selection: Selection, learners: Sequen
     specs = specs_of(learners) if learners else usual(recording)
     contestants = _contestants(recording, specs, delay)
     told = decided(recording, specs).told
-    console.print(f"{recording.title}: {told}", highlight=False, markup=False, soft_wrap=True)
+    console.print(escaped(f"{recording.title}: {told}"), highlight=False, markup=False, soft_wrap=True)
     with heeding() as stopped:
         _play(console, recording, contestants, stopped)
     return Compared(ranked(contestants), recording, not stopped.is_set)
@@ -236,7 +237,7 @@ def print_refusals(console: Console, contestants: Sequence[Contestant]) -> None:
     """Print why learners failed, each reason whole, however narrow the terminal is."""
     for one in contestants:
         if one.refusal is not None:
-            console.print(f"{one.name}: {one.refusal}", highlight=False, markup=False, soft_wrap=True)
+            console.print(escaped(f"{one.name}: {one.refusal}"), highlight=False, markup=False, soft_wrap=True)
 
 
 def has_figure() -> bool:

@@ -11,6 +11,7 @@ import typer
 
 from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
+from ..escaping import escaped
 from .options import StoreOption, check_out
 from .outcome import INTERRUPTED, REFUSED, errors_in_a_line, text_of
 from .stores import check_kept, check_there, opened
@@ -226,9 +227,9 @@ def _gap(missing: int | None) -> str:
 
 def _say(one: "Carried", what: str) -> "Carried":
     if one.trouble is not None:
-        typer.echo(f"{one.name}: {one.trouble}", err=True)
+        typer.echo(escaped(f"{one.name}: {one.trouble}"), err=True)
     else:
-        typer.echo(f"{one.name}: {what} at round {one.round:,}{'' if one.is_new else ', before'}")
+        typer.echo(escaped(f"{one.name}: {what} at round {one.round:,}{'' if one.is_new else ', before'}"))
     return one
 
 

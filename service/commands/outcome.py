@@ -11,6 +11,7 @@ import typer
 from okl.errors import ConfigurationError, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable
 
 from .. import import_phase
+from ..escaping import escaped
 
 REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 
@@ -40,13 +41,13 @@ def _wrong_settings(error: ValueError) -> str | None:
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
-    from okl_core.contract.wrong_fields import plain
+    from okl_core.contract.wrong_fields import in_words
 
     if isinstance(error, SettingsError):
         # Only a file of secrets is read so late.
         return f"OKL_SECRETS_DIR: {error}: {error.__cause__}."
     if isinstance(error, ValidationError):
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {plain(item)}" for item in error.errors())
+        wrong = (f"{'.'.join(map(str, item['loc']))}: {in_words(item)}" for item in error.errors())
         return f"Setting {'; '.join(wrong)}"
     return None
 
@@ -65,5 +66,5 @@ def _exit_code(error: ServiceError) -> int:
 
 
 def fail(message: str, code: int) -> None:
-    typer.echo(" ".join(message.split()), err=True)
+    typer.echo(escaped(" ".join(message.split())), err=True)
     raise typer.Exit(code) from None

@@ -20,6 +20,7 @@ from okl.session import AGAIN_FOR_S
 from okl.talks import again_for
 from okl.values import Json
 
+from ..escaping import escaped
 from .fitting import decided, fitted, misfit
 from .predictions_file import PredictionsFile, check_file
 from .recording import RecordedRow, Recording, Selection, look_through
@@ -116,7 +117,7 @@ def replay(
         found = client.inspect(session)
     except SessionNotFound:
         told = create_session(client, session, learner, recording)
-        console.print(f"{session}: created, for {told}", highlight=False, markup=False, soft_wrap=True)
+        console.print(escaped(f"{session}: created, for {told}"), highlight=False, markup=False, soft_wrap=True)
         found = client.inspect(session)
     if way.start is None:
         check_rows(found, recording)

@@ -108,8 +108,10 @@ class Replica:
     """Whether requests use the copy now, so that it must not be evicted."""
     alarms: int = 0
     """Alarms of the session that this worker knows of."""
+    has_asked: bool = False
+    """Whether this worker has predicted without a round, in a session made by a template, since the last summary."""
     asked_at: float | None = None
-    """When this worker last predicted without a round, in a session made by a template: seconds since the epoch."""
+    """When it last wrote a summary after that, by the store's clock."""
 
     @property
     def is_contended(self) -> bool:

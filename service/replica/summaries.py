@@ -12,6 +12,7 @@ from okl.errors import StoreError
 from ..session.session import Session
 from ..session.summary import encode_summary, summary_of
 from ..store.base import Store, Tip
+from ..store.store_time import time_of
 from ..telemetry.counts import Counts
 from .replica import Replica
 
@@ -65,18 +66,21 @@ class Summaries:
                 if replica.is_used:
                     self.note(replica)
                 continue
-            await self._write(replica.name, position.tip, session, replica.asked_at)
+            await self._write(replica, position.tip, session)
 
-    async def _write(self, name: str, tip: Tip, session: Session, asked_at: float | None) -> None:
+    async def _write(self, replica: Replica, tip: Tip, session: Session) -> None:
         """Write a summary; a failure is only logged, since it concerns neither a client nor another session."""
         try:
+            if replica.has_asked:
+                # A worker whose clock is behind would let its own session be deleted as idle.
+                replica.asked_at, replica.has_asked = await time_of(self._store, replica.name), False
             started = time.perf_counter()
-            summary = replace(summary_of(session), asked_at=asked_at)
+            summary = replace(summary_of(session), asked_at=replica.asked_at)
             blob = encode_summary(summary)
             self._spent_s += time.perf_counter() - started
-            await self._store.summarize(name, tip, blob)
+            await self._store.summarize(replica.name, tip, blob)
             self._counts.summaries += 1
         except Exception as error:
             self._counts.summary_failures += 1
             detail = error.detail if isinstance(error, StoreError) else repr(error)
-            log.warning("summary failed", extra={"session": name, "detail": detail})
+            log.warning("summary failed", extra={"session": replica.name, "detail": detail})

@@ -23,7 +23,7 @@ class Summary:
     """A session after round `t`. `error` and `rate` (rounds a second) are those of the last rounds.
 
     `alarms` counts all, `alarm` is the latest. `expires_s`: how long predictions wait, if the session sets it. `asked_at`:
-    when a worker last predicted, up to date within seconds, for a session made by a `template`.
+    when a worker last predicted, within seconds, by the store's clock, for a session made by a `template`.
     """
 
     kind: str

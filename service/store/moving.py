@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .base import Entry, Full, Gone, Head, Tip
 
 FOR_GOOD = float("inf")
+LONGEST_SEAL_S = 3600.0
+"""The longest time of a seal that is not for good."""
 _ASIDE = "}"
 NOTE_BYTES = 1024
 TO_BYTES = 480
@@ -52,6 +54,12 @@ class Seal(NamedTuple):
             return cls(kind, str(token), str(to))
         except (ValueError, TypeError):
             return cls("held", "")
+
+
+def is_in_force(sealed_until: float, now: float) -> bool:
+    """Whether a seal until this time holds. One that would last longer than any was made before the clock was set back: if
+    its copier has died, it would keep clients out until the clock is there again."""
+    return sealed_until == FOR_GOOD or now < sealed_until <= now + LONGEST_SEAL_S
 
 
 def sealed(name: str, note: bytes) -> ServiceError:
@@ -182,8 +190,8 @@ class Moving(Protocol):
         ...
 
     async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
-        """Seal the session for `for_s` seconds, or for good (infinity). False if there is no session, or if it is sealed with
-        another note; with `over` False unless it is sealed with that note, or already with this one.
+        """Seal the session for `for_s` seconds, at most LONGEST_SEAL_S, or for good (infinity). False if there is no session,
+        or if it is sealed with another note; with `over` False unless it is sealed with that note, or already with this one.
 
         Raises ValueError for a note of more than NOTE_BYTES.
         """

@@ -334,17 +334,21 @@ def _size_of(entries: Sequence[Entry], holds: Sequence[Hold]) -> int:
     return size
 
 
+LONGEST_TIMEOUT_S = 86_400.0
+
+
 def from_url(url: str, limits: Limits) -> SqliteStore:
     """`?synchronous=full` survives a power cut at the cost of one disk flush per commit; `?timeout=` is in seconds."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     synchronous, timeout = options.pop("synchronous", "normal"), options.pop("timeout", "5")
-    is_file = not parts.netloc and "#" not in url
-    if not is_file or options or synchronous not in SYNCHRONOUS or not timeout.replace(".", "", 1).isdigit():
+    path = unquote(parts.path[1:])
+    is_file = not parts.netloc and "#" not in url and "\0" not in path
+    # SQLite counts a longer one in milliseconds of 32 bits, and would not wait at all.
+    is_time = timeout.isascii() and timeout.replace(".", "", 1).isdigit() and float(timeout) <= LONGEST_TIMEOUT_S
+    if not is_file or options or synchronous not in SYNCHRONOUS or not is_time:
         raise ConfigurationError(
             f"store url {url!r}: expected sqlite:///path[?synchronous={'|'.join(SYNCHRONOUS)}][&timeout=seconds]; "
             "write ?, # and % in the path as %3F, %23 and %25"
         )
-    return SqliteStore(
-        unquote(parts.path[1:]) or MEMORY, synchronous=synchronous, timeout_s=float(timeout), limits=limits
-    )
+    return SqliteStore(path or MEMORY, synchronous=synchronous, timeout_s=float(timeout), limits=limits)

@@ -18,6 +18,7 @@ from .moving import (
     RememberedItem,
     Whole,
     aside,
+    is_in_force,
     page_after,
     page_cursor,
     page_place,
@@ -123,7 +124,7 @@ def seal(db: sqlite3.Cursor, now: float, name: str, note: bytes, for_s: float, o
     session = find_session(db, name)
     if session is None:
         return False
-    found = seal_of(db, session) if session.sealed_until > now else None
+    found = seal_of(db, session) if is_in_force(session.sealed_until, now) else None
     if (found is None and over is not None) or found not in (None, note, over):
         return False
     db.execute(SEAL, (now + for_s, session.key))
@@ -138,7 +139,7 @@ def unseal(db: sqlite3.Cursor, now: float, name: str, note: bytes, identity: byt
         sessions.remove(db, name)
         db.execute(RENAME, (name, arrived.key))
         session = arrived
-    if session is None or (session.sealed_until > now and seal_of(db, session) != note):
+    if session is None or (is_in_force(session.sealed_until, now) and seal_of(db, session) != note):
         return False
     if identity not in (b"", session.first_digest):
         return False

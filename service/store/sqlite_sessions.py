@@ -16,7 +16,7 @@ from okl.errors import StoreCorrupt
 
 from . import sqlite_tables as tables
 from .base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
-from .moving import aside, sealed
+from .moving import LONGEST_SEAL_S, aside, sealed
 from .sqlite_tables import SessionRow, find_session
 from .sqlite_waiting import count_waiting
 from .store_checks import after_prefix
@@ -40,7 +40,7 @@ ADD_NOTES = "INSERT INTO notes (session, summary_round, told, summary) VALUES (?
 SUMMARIZE = "UPDATE notes SET summary_round = ?2, summary = ?3 WHERE session = ?1 AND summary_round <= ?2"
 TELL = "UPDATE notes SET told = ?2 WHERE session = ?1 AND told < ?2"
 FIND_HELD = """
-SELECT seal FROM sessions JOIN notes ON notes.session = sessions.key WHERE name = ? AND sealed_until > ? AND sealed_until < ?
+SELECT seal FROM sessions JOIN notes ON notes.session = sessions.key WHERE name = ? AND sealed_until > ? AND sealed_until <= ?
 """
 REPLACE_NOTES = "UPDATE notes SET summary_round = ?, told = ?, summary = ? WHERE session = ?"
 ADD_PART = "INSERT INTO snapshots (session, size, blob) VALUES (?, ?, ?)"
@@ -280,7 +280,7 @@ def delete(
             return False
     if remains and not _are_alone(db, name, remains):
         return False
-    held = db.execute(FIND_HELD, (name, now, tables.FOR_GOOD)).fetchone()
+    held = db.execute(FIND_HELD, (name, now, now + LONGEST_SEAL_S)).fetchone()
     if held is not None:
         raise sealed(name, held[0])
     remove(db, aside(name))

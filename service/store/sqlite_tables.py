@@ -14,7 +14,7 @@ from operator import attrgetter
 from okl.errors import StoreCorrupt
 
 from .base import DIGEST_BYTES, LAST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting
-from .moving import FOR_GOOD, sealed
+from .moving import FOR_GOOD, is_in_force, sealed
 from .store_checks import check_last, check_reading, follow
 
 INLINE_BYTES = 320
@@ -193,7 +193,7 @@ def find_session(db: sqlite3.Cursor, name: str) -> SessionRow | None:
 
 def check_open(db: sqlite3.Cursor, session: SessionRow, now: float) -> None:
     """Raises SessionMoving or SessionMoved if the session is sealed."""
-    if session.sealed_until > now:
+    if is_in_force(session.sealed_until, now):
         raise sealed(session.name.decode(), seal_of(db, session))
 
 

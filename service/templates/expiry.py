@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final, final
@@ -23,6 +24,8 @@ from .templates import Templates
 
 log = logging.getLogger("okl.templates")
 
+STEP_S: Final = 60.0
+"""A clock that moves this much within no time was set."""
 SWEEP_S: Final = 30.0
 """Approximate seconds between two sweeps."""
 LISTED_AT_ONCE: Final = 250
@@ -34,7 +37,8 @@ MOST_LOOKED_AT: Final = 10_000
 class Expiry:
     """A worker's sweeps; other workers may sweep at the same time.
 
-    `clock` gives seconds since the epoch, within seconds of the store's clock.
+    `clock` gives seconds since the epoch. When it is set, the times of earlier use are not comparable with it any more, so
+    the sessions count as used then.
     """
 
     def __init__(self, templates: Templates, sessions: Sessions, *, clock: Callable[[], float] = time.time) -> None:
@@ -43,8 +47,11 @@ class Expiry:
         self._clock = clock
         self._cursors: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
+        self._offset: float | None = None
+        self._set_at = -math.inf
 
     def start(self) -> None:
+        self._now()
         self._task = asyncio.create_task(self._sweep_all())
 
     async def close(self) -> None:
@@ -82,8 +89,9 @@ class Expiry:
         head, summary = listed.head, listed.summary
         if summary.template != template.name or is_challenger(head.name) or head.seal or template.idle_s is None:
             return False
-        used_at = max(head.created_at, head.updated_at or 0.0, summary.asked_at or 0.0)
-        if self._clock() - used_at < template.idle_s:
+        now = self._now()
+        used_at = max(head.created_at, head.updated_at or 0.0, summary.asked_at or 0.0, self._set_at)
+        if now - used_at < template.idle_s:
             return False
         try:
             if not await self._sessions.delete_unused(head, used_at + template.idle_s):
@@ -95,5 +103,14 @@ class Expiry:
             log.warning("idle session not deleted", extra={"session": head.name, "detail": error.detail})
             return False
         facts = {"session": head.name, "template": template.name, "t": head.tip.round}
-        log.info("idle session deleted", extra=facts | {"idle_s": round(self._clock() - used_at)})
+        log.info("idle session deleted", extra=facts | {"idle_s": round(now - used_at)})
         return True
+
+    def _now(self) -> float:
+        """The time; notes whether the clock was set since the last call."""
+        now = self._clock()
+        offset = now - asyncio.get_running_loop().time()
+        if self._offset is not None and abs(offset - self._offset) > STEP_S:
+            self._set_at = now
+        self._offset = offset
+        return now

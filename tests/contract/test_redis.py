@@ -27,7 +27,7 @@ from service.store.base import (
     Waiting,
     WaitingPage,
 )
-from service.store.moving import LUGGAGE_ITEMS, Luggage
+from service.store.moving import LUGGAGE_ITEMS, Luggage, Seal
 from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
 from service.store.redis_connections import BATCH_BYTES, Lanes
@@ -256,6 +256,20 @@ async def test_a_damaged_head_in_a_cluster_is_left_out_of_the_list(redis_cluster
             cluster.delete(key("head"))
         assert [head.name for head in (await store.list(None, 10)).heads] == ["other"]
         assert await store.count() == 1
+
+
+async def test_a_seal_for_a_while_is_no_longer_when_the_clock_is_set_back(store: Store, server: redis.Redis) -> None:
+    held, other = Seal("held", "one").note(), Seal("held", "two").note()
+    for hours, is_in_force in ((0.5, True), (2.0, False)):
+        await store.seal(NAME, held, 10.0)
+        server.hincrby(key("head"), "sealed_until", int(hours * 3600e6))
+        assert await store.seal(NAME, other, 10.0) is not is_in_force
+        await store.unseal(NAME, held)
+        await store.unseal(NAME, other)
+    await store.seal(NAME, held, 10.0)
+    server.hincrby(key("head"), "sealed_until", int(7200e6))
+    assert outcomes_of(await store.commit(NAME, FIRST, [])) == []
+    assert await store.delete(NAME) is True
 
 
 # Bounds

@@ -29,7 +29,7 @@ from tests.contract.store_calls import (
     wait,
     what,
 )
-from tests.contract.stores import Make, Place
+from tests.contract.stores import Make, Place, on_stores
 
 pytestmark = pytest.mark.anyio
 
@@ -114,6 +114,29 @@ async def test_a_seal_for_a_while_lapses(session: Store, place: Place) -> None:
     assert await session.seal(NAME, HELD, 0.2, over=HELD) is False
     await append_ids(session, "a")
     assert await session.seal(NAME, OTHER_HELD, 10.0) is True
+
+
+@on_stores(lambda case: case.has_manual_clock)
+async def test_a_seal_for_a_while_is_no_longer_when_the_clock_is_set_back(full: Store, place: Place) -> None:
+    await full.seal(NAME, HELD, 10.0)
+    await place.clock.pass_time(-1800.0)
+    assert await full.seal(NAME, OTHER_HELD, 10.0) is False
+    await place.clock.pass_time(-1800.0)
+    assert await full.seal(NAME, OTHER_HELD, 10.0, over=HELD) is False
+    tip = (await head(full)).tip
+    await full.commit(NAME, tip, [entry(tip, "next")])
+    assert await full.unseal(NAME, OTHER_HELD) is True
+    await full.seal(NAME, MOVED, FOR_GOOD)
+    await place.clock.pass_time(-1e6)
+    with pytest.raises(SessionMoved):
+        await full.commit(NAME, (await head(full)).tip, [])
+
+
+@on_stores(lambda case: case.has_manual_clock)
+async def test_who_died_before_the_clock_was_set_back_keeps_nobody_from_deleting(session: Store, place: Place) -> None:
+    await session.seal(NAME, HELD, 10.0)
+    await place.clock.pass_time(-7200.0)
+    assert await session.delete(NAME) is True
 
 
 async def test_what_does_not_wait_is_cancelled_in_a_sealed_session_as_in_any(session: Store, place: Place) -> None:

@@ -1,7 +1,8 @@
 """The parts of the documentation that are made from the code: `make docs`, or `python -m tests.docs.generated`.
 
 A page has them between two comments, and a test compares them with what would be written now: the config of each learner,
-from its JSON schema; the parameters of the kernels; the list of the learners; and what benches have printed.
+from its JSON schema; the parameters of the kernels; the list of the learners; the ranges of the settings; and what benches
+have printed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from okl.values import Json
 from okl_core import Kernel, catalogue, get_learner
 from okl_core.losses import LOSSES
+from service.settings import Settings
 from tests.docs.results import BENCH, results
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,6 +39,7 @@ def pages() -> dict[Path, str]:
     made = {DOCS / "learners" / f"{entry['kind']}.md": config(entry) for entry in own_learners()}
     made[DOCS / "learners" / "index.md"] = learners()
     made[DOCS / "kernels.md"] = kernels()
+    made[DOCS / "operations.md"] = settings()
     made[BENCH / "results.md"] = results()
     return made
 
@@ -92,6 +95,16 @@ def kernels() -> str:
                 rows.setdefault(row, []).append(f"`{kind}`")
     heading = ("parameter", "of", "type", "default", "meaning")
     return table(heading, [(row[0], ", ".join(kinds), *row[1:]) for row, kinds in rows.items()])
+
+
+def settings() -> str:
+    """The settings that are numbers, by their range."""
+    by_range: dict[str, list[str]] = {}
+    for name, field in Settings.model_json_schema()["properties"].items():
+        if field["type"] in ("integer", "number"):
+            by_range.setdefault(type_of(field).replace(f", ≤ {2**53:,}", ""), []).append(f"`OKL_{name.upper()}`")
+    rows = [(bounds, ", ".join(names)) for bounds, names in sorted(by_range.items())]
+    return table(("range", "settings"), rows)
 
 
 def parameters(properties: Json, defaults: Json, required: Collection[str] = ()) -> str:

@@ -18,7 +18,18 @@ def session(client: Client) -> str:
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:8000", "localhost:8000", "ftp://okl.example", "http://", "http://a:b", "http://a:65536", ""]
+    "url",
+    [
+        "127.0.0.1:8000",
+        "localhost:8000",
+        "ftp://okl.example",
+        "http://",
+        "http://a:b",
+        "http://a:65536",
+        "http://a:-1",
+        f"http://{'a' * 64}",
+        "",
+    ],
 )
 def test_what_is_no_url_is_told_at_once(url: str) -> None:
     """Not after 30 s, as where nobody answers."""

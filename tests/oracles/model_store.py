@@ -47,6 +47,7 @@ from service.store.moving import (
     aside,
     check_note,
     is_aside,
+    is_in_force,
     sealed,
 )
 from service.store.store_checks import (
@@ -106,7 +107,7 @@ class Session:
     kept: dict[str, tuple[Checkpoint, bytes]] = field(default_factory=dict)
 
     def check_open(self, now: float) -> None:
-        if self.sealed_until > now:
+        if is_in_force(self.sealed_until, now):
             raise sealed(self.name, self.seal)
 
     @property
@@ -532,7 +533,7 @@ class ModelStore:
     async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
         def operation(session: Session) -> bool:
             now = self.clock()
-            found = session.seal if session.sealed_until > now else None
+            found = session.seal if is_in_force(session.sealed_until, now) else None
             if (found is None and over is not None) or found not in (None, note, over):
                 return False
             session.seal, session.sealed_until = note, now + for_s
@@ -548,7 +549,7 @@ class ModelStore:
                 del self.sessions[aside(name)]
                 session, arrived.name = arrived, name
                 self.sessions[name] = arrived
-            if session.sealed_until > self.clock() and session.seal != note:
+            if is_in_force(session.sealed_until, self.clock()) and session.seal != note:
                 return False
             if identity not in (b"", session.first.digest):
                 return False

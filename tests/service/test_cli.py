@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,3 +273,24 @@ def test_a_learner_that_is_none(okl, client: Client, csv: Path, learner: str, co
 )
 def test_help(okl, arguments: list[str]) -> None:
     assert "Usage" in okl(*arguments)
+
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
+"""Would colour a terminal, rename its window, and turn the text round."""
+
+
+def test_what_others_named_does_not_reach_the_terminal_as_a_command(okl, client: Client, tmp_path: Path) -> None:
+    label = f"truth{HOSTILE}"
+    path = tmp_path / f"rows{HOSTILE}.csv"
+    path.write_text(f"a,{label}\n" + "".join(f"{i},{'no' if i % 2 else f'yes{HOSTILE}'}\n" for i in range(20)))
+    printed = [
+        okl("compare", path, "--label", label, "--learner", "majority", "--out", tmp_path / "out"),
+        okl("replay", path, "--session", "s", "--label", label),
+        okl("replay", path, "--session", "s", "--label", "none", code=2),
+        okl("sessions", "s"),
+        okl("sessions", "s", "--json"),
+        okl("watch", "s", "--once"),
+    ]
+    for output in printed:
+        assert not [mark for mark in output if mark != "\n" and not mark.isprintable()]
+    assert json.loads(printed[-2])["labels"] == ["no", f"yes{HOSTILE}"]

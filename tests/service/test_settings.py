@@ -64,6 +64,13 @@ def test_arguments_before_the_environment_before_the_file(tmp_path: Path, monkey
         ("OKL_MAX_DIM", "0"),
         # Longer than a thread can wait.
         ("OKL_SHUTDOWN_GRACE_S", str(10**10)),
+        # Metrics, pages and Redis could not hold them.
+        ("OKL_MAX_WAITING", str(10**400)),
+        ("OKL_REMEMBERED", str(2**53 + 1)),
+        ("OKL_WAITING_EXPIRES_S", "inf"),
+        ("OKL_PATIENCE_S", "nan"),
+        ("OKL_HEAD_TIMEOUT_S", "10s"),
+        ("OKL_MAX_BATCH", ""),
     ],
 )
 def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -71,6 +78,16 @@ def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, name: str, val
     with pytest.raises(ValidationError) as caught:
         Settings()
     assert [error["loc"] for error in caught.value.errors()] == [(name.removeprefix("OKL_").lower(),)]
+
+
+def test_a_variable_may_end_with_the_line_end_of_the_file_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"HOST": " ::1\n", "PORT": "1\n", "LOG_LEVEL": "error\r\n", "REQUIRE_KEYS": "true\n", "METRICS_DIR": " "}
+    for name, value in (given | {"WEBHOOK": "https://okl.example\n", "WEBHOOK_SECRET": "hush\n"}).items():
+        monkeypatch.setenv(f"OKL_{name}", value)
+    found = Settings()
+    assert (found.host, found.port, found.log_level, found.require_keys) == ("::1", 1, "error", True)
+    assert (found.metrics_dir, found.webhook) == ("", "https://okl.example")
+    assert found.webhook_secret.get_secret_value() == "hush"
 
 
 def test_nobody_changes_a_setting() -> None:

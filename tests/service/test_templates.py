@@ -263,10 +263,9 @@ async def test_workers_that_race_make_at_most_one_more_each(workers: tuple[Api, 
 
 
 @pytest.fixture
-async def timed(clocked: SqliteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """A worker that goes by the test's clock, as its store does, with a template whose sessions may be idle for a minute."""
+async def timed(clocked: SqliteStore) -> AsyncIterator[Api]:
+    """A worker whose store goes by the test's clock, with a template whose sessions may be idle for a minute."""
     async with serving_on(clocked, waiting_expires_s=300.0) as api:
-        monkeypatch.setattr(api.worker.rounds, "_clock", clock)
         await put(api, idle_s=60)
         yield api
 
@@ -359,6 +358,35 @@ async def test_a_worker_whose_clock_is_ahead_deletes_nothing(timed: Api, clock: 
     ahead = Expiry(timed.worker.templates, timed.worker.sessions, clock=lambda: clock() + 1e7)
     assert await ahead.sweep() == 0
     assert await names(timed) == ["clicks.a"]
+
+
+async def test_a_session_that_is_asked_through_a_worker_whose_clock_is_behind_stays(
+    timed: Api, sweeper: Expiry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed.worker.rounds, "_clock", lambda: clock() - 7200.0)
+    await timed.update(1.0, "clicks.a", x=X)
+    clock.skip(70.0)
+    await timed.predict(X, "clicks.a", wait=False)
+    await timed.worker.summaries.close()
+    assert await sweeper.sweep() == 0
+    clock.skip(60.0)
+    assert await sweeper.sweep() == 1
+
+
+async def test_when_the_clock_of_the_machine_is_set_no_session_becomes_idle(
+    timed: Api, sweeper: Expiry, clock: Clock
+) -> None:
+    await timed.update(1.0, "clicks.a", x=X)
+    assert await sweeper.sweep() == 0
+    clock.ahead_s += 7200.0
+    assert await sweeper.sweep() == 0
+    clock.skip(59.0)
+    assert await sweeper.sweep() == 0
+    clock.ahead_s -= 3600.0
+    assert await sweeper.sweep() == 0
+    await timed.update(1.0, "clicks.b", x=X)
+    clock.skip(7200.0)
+    assert await sweeper.sweep() == 2
 
 
 async def test_a_sweep_is_bounded_and_the_next_goes_on_behind_it(

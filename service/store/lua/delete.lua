@@ -13,7 +13,7 @@ if (ARGV[4] or '') ~= '' then
   if found[1] ~= ARGV[4] or tonumber(found[2] or 0) ~= NEVER or call('EXISTS', KEYS[#KEYS / 2 + 1]) == 1 then return 0 end
 end
 local held = redis.pcall('HGET', head, 'sealed_until') -- a damaged session can be deleted too
-local sealed_until = type(held) == 'string' and tonumber(held) or 0
+local sealed_until = type(held) == 'string' and tonumber(held) and seal_end(held) or 0
 if sealed_until ~= NEVER and sealed_until > now_us() then return sealed() end
 if ARGV[1] ~= '1' or existed == 0 then call('UNLINK', unpack(KEYS)) end
 return existed

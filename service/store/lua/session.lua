@@ -28,10 +28,18 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
+-- The time until which a session is sealed, 0 if it is not. A seal for a while that lasts longer than LONGEST_SEAL was made
+-- before this server's clock was set back: if its copier has died, it would keep clients out until the clock is there again.
+local LONGEST_SEAL = 3600 * 1000000
+local function seal_end(held)
+  local time = tonumber(held or 0)
+  return (time == NEVER or time == 0 or time <= now_us() + LONGEST_SEAL) and time or 0
+end
+
 -- The session's tip, one field of its head, and the time until which it is sealed; nothing if there is no session.
 local function tip_and(field)
   local found = call('HMGET', head, 'tip', field or 'tip', 'sealed_until')
-  if found[1] then return found[1], found[2], tonumber(found[3] or 0) end
+  if found[1] then return found[1], found[2], seal_end(found[3]) end
   if call('EXISTS', head) == 1 then error('the head lacks its tip') end
 end
 
