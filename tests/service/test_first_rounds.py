@@ -100,3 +100,12 @@ async def test_a_learner_that_refuses_every_round_says_so(memory: Api) -> None:
         await memory.update(float(i % 3), x=[float(i)])
     for i in range(3):
         await memory.refused("numerical-failure", "POST", "/sessions/s/update", {"x": [float(i)], "y": 1.0})
+
+
+async def test_a_weight_that_the_learner_does_not_take(memory: Api) -> None:
+    """A stand-in would ignore it."""
+    body = {"name": "s", "learner": {"kind": "pool"}, "labels": ["no", "yes"]}
+    await memory.call("POST", "/sessions", body, status=201)
+    await memory.refused("invalid-request", "POST", "/sessions/s/update", {"x": [0.5], "y": "no", "weight": 2.0})
+    await memory.refused("invalid-request", "POST", "/sessions/s/rounds", {"x": [[0.5]], "y": ["no"], "weight": [2.0]})
+    assert (await memory.inspect())["t"] == 0

@@ -215,7 +215,7 @@ async def test_the_same_rounds_with_other_weights_are_another_request() -> None:
 
 @pytest.mark.parametrize("first", [0, 3, 5, 6])
 async def test_a_body_with_weights_that_has_grown_is_learned_from_where_it_ended(memory: Api, first: int) -> None:
-    """Whether its first weight is in what was learned before or not; with other weights it is another body."""
+    """Whether its first weight is in what was learned before or not; with another weight, input or truth it is another body."""
     path, headers = "/sessions/s/rounds", NDJSON | {"Idempotency-Key": "k"}
     rows = [{"x": X[i], "y": Y[i], "weight": 1.0 if i < first else 2.0} for i in range(9)]
     await memory.create({"kind": "ons"}, dim=10)
@@ -224,9 +224,10 @@ async def test_a_body_with_weights_that_has_grown_is_learned_from_where_it_ended
         answer = told(await memory.http.post(path, content=lines(rows[:length]), headers=headers, params=query))
         assert [one["duplicate"] for one in answer[: len(duplicates)]] == duplicates
         assert (await memory.inspect())["t"] == length
-    rows[5]["weight"] = 3.0
-    *_, last = told(await memory.http.post(path, content=lines(rows), headers=headers, params=query))
-    assert last["refused"]["type"] == "/problems/id-conflict"
+    for change in ({"weight": 3.0}, {"x": X[0]}, {"y": -Y[5]}):
+        others = [*rows[:5], rows[5] | change, *rows[6:]]
+        *_, last = told(await memory.http.post(path, content=lines(others), headers=headers, params=query))
+        assert last["refused"]["type"] == "/problems/id-conflict"
 
 
 def lines_from(start: int, stop: int) -> bytes:
