@@ -215,7 +215,7 @@ async def test_the_same_rounds_with_other_weights_are_another_request() -> None:
 
 @pytest.mark.parametrize("first", [0, 3, 5, 6])
 async def test_a_body_with_weights_that_has_grown_is_learned_from_where_it_ended(memory: Api, first: int) -> None:
-    """Whether its first weight is in what was learned before or not; with another weight, input or truth it is another body."""
+    """Whether its first weight is in what was learned before or not; with another weight, input or truth it is another."""
     path, headers = "/sessions/s/rounds", NDJSON | {"Idempotency-Key": "k"}
     rows = [{"x": X[i], "y": Y[i], "weight": 1.0 if i < first else 2.0} for i in range(9)]
     await memory.create({"kind": "ons"}, dim=10)
