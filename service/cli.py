@@ -271,7 +271,9 @@ def compare(
         if all(one.refusal is not None for one in compared.contestants):
             fail("All learners failed, so nothing is saved.", REFUSED)
         if comparing.has_figure():
-            for path in comparing.save(compared, out):
+            from .commands.compare_page import save
+
+            for path in save(compared, out):
                 console().print(str(path), highlight=False, markup=False, soft_wrap=True)
         else:
             typer.echo(comparing.NO_FIGURE, err=True)

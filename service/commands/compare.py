@@ -1,9 +1,8 @@
-"""Play a file through several learners side by side, print the results, and save figures and a page."""
+"""Play a file through several learners side by side, and print the results."""
 
 from __future__ import annotations
 
 import math
-import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -243,19 +242,3 @@ def print_refusals(console: Console, contestants: Sequence[Contestant]) -> None:
 def has_figure() -> bool:
     """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
-
-
-def save(compared: Compared, folder: Path) -> list[Path]:
-    """Write compare.png, compare.svg and compare.html, each atomically. Raises ConfigurationError if it cannot write."""
-    from .compare_page import made_of
-
-    made = made_of(compared)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in made.items():
-            part = folder / f"{name}.part"
-            part.write_bytes(content)
-            os.replace(part, folder / name)
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}.") from error
-    return [folder / name for name in made]

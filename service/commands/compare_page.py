@@ -1,10 +1,12 @@
-"""The figures of a comparison, and a self-contained page with them."""
+"""The figures of a comparison, and a self-contained page with them. Needs matplotlib."""
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -12,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from okl.comparing import HEADINGS
+from okl.errors import ConfigurationError
 
 from .compare import Compared, cells_of, played
 from .contestants import Contestant
@@ -54,7 +57,21 @@ td:last-child { min-width: 16rem; }
 """
 
 
-def made_of(compared: Compared) -> dict[str, bytes]:
+def save(compared: Compared, folder: Path) -> list[Path]:
+    """Write compare.png, compare.svg and compare.html, each atomically. Raises ConfigurationError if it cannot write."""
+    made = _made_of(compared)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            part = folder / f"{name}.part"
+            part.write_bytes(content)
+            os.replace(part, folder / name)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}.") from error
+    return [folder / name for name in made]
+
+
+def _made_of(compared: Compared) -> dict[str, bytes]:
     """The contents of the files by name."""
     with mpl.rc_context(_DRAWN):
         figure = _figure(compared)

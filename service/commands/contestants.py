@@ -27,7 +27,7 @@ from ..session.definition import Definition, Input, Scalar
 from ..session.history.view import HistoryView, view_of
 from ..session.history.words import verdict_text
 from ..session.in_order import read_in_order
-from ..session.late import play_waiting, waiting
+from ..session.late import play_round, waiting
 from ..session.lesson_player import LessonPlayer
 from ..session.limits import SessionLimits
 from ..session.moment import NO_MOMENT
@@ -205,7 +205,7 @@ class Contestant:
         waited, truth = self._waiting.popleft()
         y, task = session.read_truth(truth)
         self._judge(Forecasts.of(waited.forecast, None), np.array([y]))
-        session.learn(play_waiting(session, waited, y, task))
+        session.learn(play_round(session, waited, y, task))
 
     def _judge(self, forecasts: Forecasts, y: F64) -> None:
         """Add the log-loss of n rounds, if they have probabilities."""

@@ -19,7 +19,7 @@ from okl_core.records.record import Raw
 from ..store.base import Tip
 from .codec import WaitingEntry, encode_round, with_note
 from .in_order import read_in_order
-from .late import play_waiting
+from .late import play_round
 from .limits import SessionLimits
 from .moment import Moment
 from .pairing import Note
@@ -121,15 +121,12 @@ class LessonPlayer:
         session = self._session
         self._limits.check_room(session.definition.name, session.nbytes)
         waited = self._found(lesson.id) if lesson.is_late else None
-        raw = self._read(lesson.x[i]) if waited is None else waited.x
+        source = self._read(lesson.x[i]) if waited is None else waited
         y, task = session.read_truth(lesson.y[i])
         weight = 1.0 if lesson.weight is None else lesson.weight.item(i)
         if weight != 1.0:
             check_weights(task)
-        if waited is None:
-            pending = session.play(raw, y, task, weight=weight, moment=moment)
-        else:
-            pending = play_waiting(session, waited, y, task, weight=weight, moment=moment)
+        pending = play_round(session, source, y, task, weight=weight, moment=moment)
         # Without a waiting prediction the challenger's forecast is newer than the champion's, so the two cannot be compared.
         champion_error = math.nan if lesson.is_late and waited is None else lesson.errors[i]
         return pending, [champion_error]

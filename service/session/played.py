@@ -10,15 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from okl_core import LearnerSpec
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.frozen import FreezeRule
 from okl_core.errors import InputError, NumericalError, ReplayDivergence
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
 
-from .codec import RoundEntry
+from .codec import Pair, RoundEntry
 from .coverage import Promise
 from .maker import HostedLearner, PreparedLearner
+from .scorecard import Issued
 from .task import Task
 
 ARITHMETIC = zlib.crc32(arithmetic().encode())
@@ -32,6 +34,25 @@ class FrozenFrom:
     session: str
     t: int
     rule: FreezeRule
+
+
+class Fixed(NamedTuple):
+    """What of a round is fixed before it is played: by the prediction that waited, or on a replay by the journal.
+
+    `issued` is what the client was given, `promise` the outcome of its interval; `lags` and `trivial` are the lags and the
+    trivial forecasts made with it. None stands for the present ones. Only a replay fixes the `choices`, and the spec that was
+    `found` at this stage of the warm-up.
+    """
+
+    issued: Issued | None = None
+    lags: F64 | None = None
+    promise: Promise | None = None
+    trivial: Pair | None = None
+    choices: bytes | None = None
+    found: LearnerSpec | None = None
+
+
+NOTHING_FIXED = Fixed()
 
 
 class Pending(NamedTuple):

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from okl.errors import InvalidInput, StateCorrupt
-from okl_core import LearnerSpec
 from okl_core.contract.facade import REPLAY_TOLERANCE
 from okl_core.contract.lags import lag_rows
 from okl_core.errors import InputError, StateError, StateFormatError
@@ -29,8 +28,8 @@ from okl_core.records.record import Raw, Raws, weights_of
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
-from .codec import BlockEntry, NamedClasses, Pair, RoundEntry, decode_entry, encode_block, encode_round, split_note
-from .coverage import Coverage, Promise, check_promises
+from .codec import BlockEntry, NamedClasses, RoundEntry, decode_entry, encode_block, encode_round, split_note
+from .coverage import Coverage, check_promises
 from .definition import Definition, Input, Scalar
 from .history.alarms import WindowedError
 from .history.history import History, Lived, LivedRows, Numbers
@@ -39,7 +38,7 @@ from .maker import HostedLearner, Maker, PreparedLearner
 from .moment import NO_MOMENT, Moment
 from .names import is_challenger
 from .pairing import Pairing
-from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
+from .played import ARITHMETIC, NOTHING_FIXED, Fixed, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
 from .scorecard import Issued, Scorecard, forecasts_of
 from .task import Task, discovery_of, read_truth, task_after
 
@@ -157,21 +156,12 @@ class Session:
         y: float,
         task: Task,
         *,
-        issued: Forecast | Issued | None = None,
-        choices: bytes | None = None,
-        lags: F64 | None = None,
         weight: float = 1.0,
-        promise: Promise | None = None,
-        found: LearnerSpec | None = None,
-        trivial: Pair | None = None,
         moment: Moment = NO_MOMENT,
+        fixed: Fixed = NOTHING_FIXED,
     ) -> Pending:
-        """Play one round without changing anything. `y` and `task` are what `read_truth` returns.
-
-        `issued` is the forecast that the client was given, if any; `promise` is the outcome of its interval; `lags` and
-        `trivial` are the lags and trivial forecasts made with it, if they differ from the present ones. A replay gives the
-        spec that was `found` at this stage of the warm-up.
-        """
+        """Play one round without changing anything. `y` and `task` are what `read_truth` returns."""
+        issued, lags, promise, trivial, choices, found = fixed
         answering = self._answering(task, raw)
         if lags is None and task.spec.lags:
             lags = answering.learner.lags
@@ -187,8 +177,6 @@ class Session:
         played = answering.learner.play(vector, y, choices=play_choices, lags=lags, weight=play_weight)
         if self.coverage is not None and promise is None:
             promise = self.coverage.promised(task, played.forecast, y)
-        if isinstance(issued, Forecast):
-            issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, entry_choices = (None, played.choices) if remade is None else remade
         discovery = discovery_of(self.task, task, None if successor is None else successor.spec)
@@ -351,19 +339,8 @@ class Session:
         if found is None and self.preparation is not None:
             # Nothing new was found at this round.
             found = self.spec
-        pending = self.play(
-            entry.x,
-            entry.y,
-            task,
-            issued=entry.issued,
-            choices=entry.choices,
-            lags=entry.lags,
-            weight=entry.weight,
-            promise=entry.promise,
-            found=found,
-            trivial=entry.trivial,
-            moment=entry.moment,
-        )
+        fixed = Fixed(entry.issued, entry.lags, entry.promise, entry.trivial, entry.choices, found)
+        pending = self.play(entry.x, entry.y, task, weight=entry.weight, moment=entry.moment, fixed=fixed)
         value, recorded = pending.entry.value, entry.value
         # Written so that NaN or infinity on either side is never close.
         if not abs(value - recorded) < REPLAY_TOLERANCE * max(1.0, abs(recorded)):

@@ -31,7 +31,7 @@ from .coverage import answer_to
 from .definition import Input
 from .idempotency import check_key, expired, id_conflict, progress_of, remember, repeated_result, same_prediction
 from .in_order import read_in_order
-from .late import play_waiting, waiting
+from .late import play_round, waiting
 from .lesson_player import LessonPlayer
 from .limits import SessionLimits
 from .moment import Moment
@@ -234,12 +234,9 @@ class Turn:
             y, task = self.session.read_truth(report.y)
         if report.weight != 1.0:
             check_weights(task)
-        if isinstance(source, WaitingEntry):
-            moment = self._moment.after(source.at)
-            pending = play_waiting(self.session, source, y, task, weight=report.weight, moment=moment)
-            self._moment = self._moment._replace(waiting=moment.waiting)
-        else:
-            pending = self.session.play(source, y, task, weight=report.weight, moment=self._moment)
+        moment = self._moment.after(source.at) if isinstance(source, WaitingEntry) else self._moment
+        pending = play_round(self.session, source, y, task, weight=report.weight, moment=moment)
+        self._moment = self._moment._replace(waiting=moment.waiting)
         updated, raws = self._updated(report.id, pending), [pending.entry.x]
         answer = None if report.id is None else remember(self._identity, report.id, updated, raws, report)
         self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)

@@ -9,7 +9,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 from rich.console import Console
 
-from service.commands.compare import compare, save
+from service.commands.compare import compare
+from service.commands.compare_page import save
 from service.commands.recording import Selection
 from tests.browser.conftest import SIZES
 from tests.browser.test_dashboard import LOOK_RULES

@@ -28,6 +28,7 @@ from service.demo_data import magic
 from service.session.codec import WaitingEntry, encode_round, encode_waiting
 from service.session.definition import Definition
 from service.session.idempotency import remember
+from service.session.played import NOTHING_FIXED, Fixed
 from service.session.record import encode_record
 from service.session.requests import Report, Updated
 from service.session.scorecard import Issued
@@ -114,8 +115,8 @@ def live(case: Case) -> Life:
             y, task = session.read_truth(truth_of(case, row))
             lags.append(session.lags)
             late = Issued(LATE_VALUE, LATE_CLASS if task.truths.has_classes else None)
-            issued, made_with = (None, None) if row % 3 else (late, lags[-1 - LATE_BY :][0])
-            pending = session.play(raw, y, task, issued=issued, lags=made_with)
+            fixed = NOTHING_FIXED if row % 3 else Fixed(late, lags[-1 - LATE_BY :][0])
+            pending = session.play(raw, y, task, fixed=fixed)
             entries = [(1, encode_round(pending.entry))]
             session.learn(pending)
         for count, blob in entries:

@@ -16,7 +16,9 @@ from okl_core.types import F64
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from service.session.coverage import promise_of
 from service.session.definition import Definition, Ranges, Scalar
+from service.session.played import Fixed
 from service.session.record import decode_record, encode_record
+from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
 from service.session.task import check_weights, read_truth
@@ -121,10 +123,12 @@ class Life:
             return
         session, made = self.session, decode_waiting(IDENTITY, "id", self.waiting.pop(0))
         y, task = session.read_truth(self.truth())
-        trivial, promise = None if made.t == session.t else made.trivial, None
-        if made.threshold is not None and not np.isnan(made.forecast.value):
-            promise = promise_of(task, made.forecast, made.threshold, y, session.t - made.t)
-        self._learn(made.x, y, task, issued=made.forecast, lags=made.lags, promise=promise, trivial=trivial)
+        trivial, issued, promise = None if made.t == session.t else made.trivial, None, None
+        if not np.isnan(made.forecast.value):
+            issued = Issued.of(made.forecast, y)
+            if made.threshold is not None:
+                promise = promise_of(task, made.forecast, made.threshold, y, session.t - made.t)
+        self._learn(made.x, y, task, fixed=Fixed(issued, made.lags, promise, trivial))
 
     def update(self) -> None:
         self._learn(self.session.read_input(self.input()), *self.session.read_truth(self.truth()))

@@ -19,6 +19,8 @@ from service.archive.journals import read_archive
 from service.cli import app
 from service.commands.backtest import backtest
 from service.demo_data import magic
+from service.session.played import Fixed
+from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.turn import Position
@@ -63,7 +65,8 @@ def direct(learner: dict[str, Any]) -> Session:
             made.append((raw, session.forecast(raw)))
         if row >= DELAY:
             raw, forecast = made[row - DELAY]
-            session.learn(session.play(raw, *session.read_truth(float(Y[row - DELAY])), issued=forecast))
+            y, task = session.read_truth(float(Y[row - DELAY]))
+            session.learn(session.play(raw, y, task, fixed=Fixed(Issued.of(forecast, y))))
     for row in range(N, N + 20):
         session.learn(session.play(session.read_input(X[row]), *session.read_truth(float(Y[row]))))
     return session

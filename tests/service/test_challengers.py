@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from okl_core.monitoring.duel import Duel
+from service.session.played import Fixed
+from service.session.scorecard import Issued
 from service.session.session import Session
 from tests.service.api import Api, serving, serving_on
 from tests.service.challenged import AUTO, CHAMPION, CLIPPED, LABELS, X, Y, attach, caught_up, named, session_of
@@ -83,7 +85,7 @@ async def test_late_truths_are_forecast_when_the_champion_forecast_them(api: Api
         if row >= delay:
             raw, forecast = waiting[row - delay]
             y, task = direct.read_truth(float(Y[row - delay]))
-            pending = direct.play(raw, y, task, issued=forecast)
+            pending = direct.play(raw, y, task, fixed=Fixed(Issued.of(forecast, y)))
             errors.append(pending.error)
             direct.learn(pending)
     assert own.card.error == pytest.approx(sum(errors))

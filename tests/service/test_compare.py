@@ -23,6 +23,7 @@ from okl.client import Client
 from okl.errors import ConfigurationError
 from service.cli import app
 from service.commands import compare
+from service.commands.compare_page import save
 from service.commands.contestants import MOST, Contestant, names_of, specs_of, usual
 from service.commands.recording import RecordedRow, Selection, look_through
 
@@ -178,7 +179,7 @@ def test_the_page_needs_nothing_and_says_what_it_was_given(tmp_path: Path) -> No
     learners = ["majority", '{"kind": "<script>alert(1)</script>$x^$"}']
     compared = compare.compare(QUIET, path, Selection("y"), learners)
     compared.contestants[0].name = "<i>$\\frac$"
-    compare.save(compared, tmp_path)
+    save(compared, tmp_path)
     page = Page()
     page.feed(text := (tmp_path / "compare.html").read_text())
     assert page.tags & {"script", "link", "img", "iframe", "object", "i", "b"} == set()
@@ -196,7 +197,7 @@ def test_the_same_file_gives_the_same_pictures(tmp_path: Path) -> None:
     compared = compare.compare(QUIET, stream(tmp_path / "s.csv", 40), Selection("y"), ["majority"])
     contents = []
     for _ in range(2):
-        contents.append([path.read_bytes() for path in compare.save(compared, tmp_path)])
+        contents.append([path.read_bytes() for path in save(compared, tmp_path)])
     assert contents[0] == contents[1]
 
 

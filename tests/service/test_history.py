@@ -21,7 +21,8 @@ from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH, Histo
 from service.session.history.spread import BIN_ROUNDS, DELAYS_S, Spread
 from service.session.history.standings import MOST_PARTS, OTHERS, Standings
 from service.session.history.view import HistoryView, view_of
-from service.session.moment import NO_MOMENT, Moment
+from service.session.moment import Moment
+from service.session.played import Fixed
 from service.session.scorecard import WINDOW, Issued, forecasts_of
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
@@ -264,7 +265,7 @@ def test_a_late_round_is_compared_with_what_was_said_when_it_was_asked() -> None
         trivial = session.history.trivial_forecasts(session.task)
         assert trivial is not None
         old = (trivial[0], trivial[1]._replace(value=1.0 - trivial[1].value))
-        session.learn(session.play(raw, y, task, issued=Issued(0.3), trivial=old, moment=NO_MOMENT))
+        session.learn(session.play(raw, y, task, fixed=Fixed(Issued(0.3), trivial=old)))
     wrong = session.history.rows()[:, COLUMNS["second_error"]].sum()
     assert wrong <= 1.0
 

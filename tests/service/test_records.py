@@ -16,6 +16,7 @@ from okl_core.records.fields import number_of
 from okl_core.records.record import as_record
 from service.session.codec import encode_round
 from service.session.definition import Definition, Input
+from service.session.late import play_round, waiting
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
 from tests.service.api import Api, serving
@@ -74,21 +75,21 @@ def taken(session: Session, stream: list[tuple[Input, bool]], rounds: int) -> li
 def live(session: Session, stream: list[tuple[Any, float]]) -> list[bytes]:
     """Every third truth is late by two rounds: its forecast, and its lags, are those of then."""
     journal: list[bytes] = []
-    waiting: list[tuple[Any, float, Any, Any]] = []
+    asked: list[tuple[Any, float]] = []
 
-    def learn(raw: Any, y: float, issued: Any = None, lags: Any = None) -> None:
-        pending = session.play(raw, *session.read_truth(y), issued=issued, lags=lags)
+    def learn(source: Any, y: float) -> None:
+        pending = play_round(session, source, *session.read_truth(y))
         journal.append(encode_round(pending.entry))
         session.learn(pending)
 
     for i, (raw, y) in enumerate(stream):
         if i % 3 == 0:
-            waiting.append((raw, y, session.forecast(raw), session.lags))
+            asked.append((waiting(session, raw), y))
             continue
         learn(raw, y)
-        if len(waiting) > 2:
-            learn(*waiting.pop(0))
-    for late in waiting:
+        if len(asked) > 2:
+            learn(*asked.pop(0))
+    for late in asked:
         learn(*late)
     return journal
 

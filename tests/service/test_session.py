@@ -19,7 +19,7 @@ from service.session import maker
 from service.session.codec import encode_round
 from service.session.definition import Input, Ranges
 from service.session.freezing import freeze_session
-from service.session.played import Pending
+from service.session.played import Fixed, Pending
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
@@ -105,8 +105,8 @@ def play(session: Session, row: int, name: str) -> Pending:
         return session.play(raw, y, task)
     # One whose truth is late: what the client was told, and the lags of that forecast, are not those of now.
     lags = np.ones(task.spec.lags) if task.spec.lags else None
-    issued = Issued(0.25, 1 if truths.has_classes else None)
-    return session.play(raw, y, task, issued=issued, lags=lags)
+    fixed = Fixed(Issued(0.25, 1 if truths.has_classes else None), lags)
+    return session.play(raw, y, task, fixed=fixed)
 
 
 def live_on(session: Session, rows: range, name: str) -> list[bytes]:
