@@ -137,6 +137,17 @@ async def test_a_full_session_still_predicts_and_is_readable(store_url: str) -> 
         assert (await other.call("POST", "/sessions/s/update", again))["duplicate"]
 
 
+async def test_a_block_that_would_fill_a_session_is_refused_whole(store_url: str) -> None:
+    """The session has room before it, and then for smaller ones."""
+    async with serving(store_url, session_bytes=60_000) as api:
+        await api.create(GROWING)
+        rows = {"x": [[t / 50.0, t % 7 / 3.0] for t in range(2_000)], "y": [1 if t % 3 else -1 for t in range(2_000)]}
+        await api.refused("session-full", "POST", "/sessions/s/rounds", rows)
+        few = {name: values[:20] for name, values in rows.items()}
+        assert (await api.call("POST", "/sessions/s/rounds", few))["t"] == 20
+        assert (await api.inspect())["bytes"] < 60_000
+
+
 @pytest.mark.parametrize("settings", [{}, {"scale": {"kind": "learned"}, "warmup_rounds": 2}], ids=["at once", "later"])
 @pytest.mark.parametrize("learner", [METRIC, member_of(METRIC), pool_of(METRIC), PACKING])
 async def test_the_first_input_must_be_one_that_the_learner_takes(
