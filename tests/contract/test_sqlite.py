@@ -366,6 +366,22 @@ async def test_a_prediction_in_a_room_full_of_expired_ones_is_kept(path: Path) -
     await store.close()
 
 
+async def test_expired_predictions_whose_truths_came_take_no_room_of_others(path: Path) -> None:
+    clock = ManualClock()
+    store = SqliteStore(str(path), limits=Limits(waiting=2), clock=clock)
+    await store.open()
+    await store.create(NAME, RECORD, FIRST)
+    for number in range(4):
+        await wait(store, hold(f"p{number}", wait_s=10.0))
+        await clock.pass_time(10.0)
+        await append_ids(store, f"p{number}")
+    await wait(store, hold("q", wait_s=10.0))
+    await clock.pass_time(10.0)
+    await append_ids(store, "a", "b")
+    assert await what(store, "q") == Waiting("q", hold("q").blob, is_expired=True)
+    await store.close()
+
+
 async def test_a_checkpoint_is_made_once_the_file_can_be_written_again(path: Path) -> None:
     """A connection that SQLite opened while it could only read never writes."""
     async with opened(path) as store:
