@@ -85,7 +85,9 @@ def test_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert frame["learner"].to_list() == [line.name for line in found]
     with pytest.raises(KeyError, match="no learner 'nobody'"):
         found.curve("nobody")
-    shown = okl.compare(ROWS, LABELS, [{"kind": "<script>"}])._repr_html_()
+    nobody = okl.compare(ROWS, LABELS, [{"kind": "<script>"}])
+    assert nobody.error_name == "mistake rate"
+    shown = nobody._repr_html_()
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert isinstance(okl.compare(np.zeros((4, 1)), [0, 1, 0, 1], ["mean"]).to_frame()["error"], np.ndarray)

@@ -127,6 +127,15 @@ def test_if_all_fail_nothing_is_saved(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("no_figure")
+def test_if_all_fail_the_errors_keep_their_name(tmp_path: Path) -> None:
+    path = stream(tmp_path / "s.csv", kind="labels")
+    told = run(path, "--label", "y", "--learner", '{"kind": "pomdr", "config": {"radius": 1}}', code=1)
+    assert "mistake rate" in told
+    assert "RMSE" not in told
+    assert "\npomdr: config.radius: is unknown" in told
+
+
 def test_one_that_fails_in_the_middle_says_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here by its memory: `kons` grows with every round."""
     monkeypatch.setenv("OKL_SESSION_BYTES", "100000")

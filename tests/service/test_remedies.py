@@ -112,6 +112,7 @@ async def test_a_compressed_body(memory: Api, method: str, path: str, kind: str)
         ("/sesions", "did you mean /sessions?"),
         ("/health", "did you mean /healthz?"),
         ("/wp-login.php", "see /docs."),
+        ("/nope", "see /docs."),
     ],
 )
 async def test_a_path_that_is_nearly_right(memory: Api, path: str, near: str) -> None:

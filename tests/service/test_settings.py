@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from okl.errors import ConfigurationError
-from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, without_password
+from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, setting_as_written, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,15 @@ def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, name: str, val
     with pytest.raises(ValidationError) as caught:
         Settings()
     assert [error["loc"] for error in caught.value.errors()] == [(name.removeprefix("OKL_").lower(),)]
+
+
+def test_a_setting_is_called_what_it_is_called_where_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert setting_as_written("max_batch") == "max_batch"
+    monkeypatch.setenv(SECRETS_VARIABLE, str(tmp_path))
+    (tmp_path / "okl_max_batch").write_text("0")
+    assert setting_as_written("max_batch") == "OKL_MAX_BATCH"
+    monkeypatch.setenv("okl_max_dim", "0")
+    assert setting_as_written("max_dim") == "OKL_MAX_DIM"
 
 
 def test_nobody_changes_a_setting() -> None:
