@@ -151,8 +151,8 @@ def configure(settings: Settings, *, shows_audit: bool = True) -> None:
 def _configure_audit(settings: Settings, handler: logging.Handler | None) -> None:
     """Write the whole audit log to the file, whatever the log level, and to the handler if the level permits."""
     logger = logging.getLogger("okl.audit")
-    is_shown = handler is not None and logging.getLogger("okl").isEnabledFor(logging.INFO)
-    logger.handlers = [handler] if is_shown else []
+    is_level_enough = logging.getLogger("okl").isEnabledFor(logging.INFO)
+    logger.handlers = [handler] if handler is not None and is_level_enough else []
     if settings.audit_file:
         try:
             file = AuditFile(settings.audit_file, settings.audit_file_bytes)

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 class PlainGroup(TyperGroup):
     """The group of all commands; `typer.Typer` takes it as `cls`."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:  # typer's class of it is private
         """Run the command. Raises BadParameter with a plain message."""
         try:
             return super().invoke(ctx)

@@ -269,6 +269,6 @@ def test_help_imports_no_learner() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
     assert "numpy" not in found
-    light = {"address", "consume", "keys_app", "moves", "options", "outcome", "stores", "terminal"}
+    light = {"address", "consume", "keys_app", "moves", "options", "outcome", "plain_group", "stores", "terminal"}
     commands = {name.removeprefix("service.commands.") for name in found if name.startswith("service.commands.")}
     assert commands <= light
