@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 from redis.exceptions import RedisError
 
@@ -65,6 +65,7 @@ class Consumer:
         self._has_answers = asyncio.Event()
         self._has_room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._giving_up = asyncio.Event()
         self._opening = asyncio.Lock()
         self._is_open = False
         self._count = 16
@@ -72,7 +73,9 @@ class Consumer:
         self._given: dict[str, str | None] = dict.fromkeys(streams, "0")
 
     def stop(self) -> None:
-        """Stop reading; entries in flight are answered first, within FINISH_S."""
+        """Stop reading; entries in flight are answered first, within FINISH_S. Called again, they stay pending."""
+        if self._stopping.is_set():
+            self._giving_up.set()
         self._stopping.set()
         self._has_room.set()
 
@@ -82,26 +85,34 @@ class Consumer:
         telling = asyncio.create_task(self._tell())
         reading = asyncio.create_task(self._read())
         stopping = asyncio.create_task(self._stopping.wait())
+        tasks: list[asyncio.Task[Any]] = [reading, writing, telling, stopping]
         try:
             await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 await writing
-            await asyncio.wait([reading], timeout=LAST_READ_S)
-            if reading.done():
-                await reading
-            # Entries whose delivery is not awaited stay pending.
-            reading.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FINISH_S):
-                    await self._finished(writing)
+            ending = asyncio.create_task(self._end(reading, writing))
+            giving_up = asyncio.create_task(self._giving_up.wait())
+            tasks += [ending, giving_up]
+            await asyncio.wait([ending, giving_up], return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                await ending
         finally:
-            tasks = (reading, writing, telling, stopping)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._channels.close()
             facts = {"consumed": self.consumed, "answered": self.answered, "refused": self.refused}
             log.info("stopped", extra={**facts, "left": len(self._under_way)})
+
+    async def _end(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
+        await asyncio.wait([reading], timeout=LAST_READ_S)
+        if reading.done():
+            await reading
+        # Entries whose delivery is not awaited stay pending.
+        reading.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S):
+                await self._finished(writing)
 
     async def _finished(self, writing: asyncio.Task[None]) -> None:
         while self._under_way:
