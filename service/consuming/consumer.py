@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from redis.exceptions import RedisError
 
-from okl.errors import ServiceError
+from okl.errors import ConfigurationError, ServiceError
 
 from .channels import Channels, pause_after
 from .entries import DELETED, Consumed, read_entry, refusal
@@ -59,6 +59,7 @@ class Consumer:
         self._bounds = bounds
         self._channels = Channels(url, self._answer, most=bounds.sockets)
         self._under_way: dict[tuple[str, str], Consumed] = {}
+        self._redelivered: set[tuple[str, str]] = set()
         self._bytes = 0
         self._is_full = False
         self._answers: deque[tuple[Consumed, Written]] = deque()
@@ -138,7 +139,8 @@ class Consumer:
                     claim_at = loop.time() + self._bounds.claim_after_s / 4
                 await self._read_some()
                 failures = 0
-            except AWAY as error:
+            except (*AWAY, ConfigurationError) as error:
+                self._raise_unless_passing(error)
                 log.warning("redis does not answer", extra={"detail": str(error) or type(error).__name__})
                 # Entries that were lost with the connection belong to this consumer: nobody else reads them.
                 self._given = dict.fromkeys(self._streams, "0")
@@ -155,6 +157,12 @@ class Consumer:
                 for stream in self._streams:
                     await self._group.open(stream, create=self._create)
                 self._is_open = True
+
+    def _raise_unless_passing(self, error: Exception) -> None:
+        """Raise an error that will not pass. A missing group is created, unless `_open` has just failed to."""
+        is_missing = "NOGROUP" in str(error) and self._create and self._is_open
+        if isinstance(error, ConfigurationError) and not is_missing:
+            raise error
 
     async def _room(self) -> bool:
         """Whether there is room for more; if there is none, wait until something has changed."""
@@ -174,10 +182,15 @@ class Consumer:
             if after is not None:
                 found = await self._group.given(stream, after, room)
                 self._take(found)
-                self._given[stream] = found[-1].entry if found else None
+                if self._given[stream] == after:
+                    self._given[stream] = found[-1].entry if found else None
                 return
         # COUNT applies to each stream.
-        self._take(await self._group.read(self._streams, max(1, room // len(self._streams))))
+        new = await self._group.read(self._streams, max(1, room // len(self._streams)))
+        # A fail-over may have lost a delivery. The answer under way may be refused as written before, and the entry is
+        # pending since then.
+        self._redelivered |= {(one.stream, one.entry) for one in new} & self._under_way.keys()
+        self._take(new)
 
     def _most(self) -> int:
         return max(1, min(self._count, self._bounds.under_way - len(self._under_way)))
@@ -239,7 +252,8 @@ class Consumer:
             try:
                 await self._open()
                 self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
-            except AWAY as error:
+            except (*AWAY, ConfigurationError) as error:
+                self._raise_unless_passing(error)
                 # Answers that were written before the error are not written again.
                 log.warning("redis takes no answers", extra={"detail": str(error) or type(error).__name__})
                 self._is_open = False
@@ -251,7 +265,11 @@ class Consumer:
                 self._answers.popleft()
                 self.refused += answer.is_refused
                 self._bytes -= message.size
-                del self._under_way[message.stream, message.entry]
+                key = message.stream, message.entry
+                del self._under_way[key]
+                if key in self._redelivered:
+                    self._redelivered.remove(key)
+                    self._given[message.stream] = "0"
                 self._channels.written(message)
             self._has_room.set()
 
