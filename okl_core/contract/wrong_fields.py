@@ -90,7 +90,8 @@ def wrong_fields(
         path = place(value, item["loc"], may_lack_last=item["type"] == "missing")
         cause = item.get("ctx", {}).get("error")
         if isinstance(cause, WrongInside) and cause.errors:
-            inside |= {(*path, *inner): message for inner, message in cause.errors}
+            for inner, message in cause.errors:
+                inside[place(value, (*path, *inner), may_lack_last=True)] = message
         else:
             found.setdefault(path, []).append(item)
     # A value that may be of several types has errors for each: those of the type that it was meant to be are inside it.
