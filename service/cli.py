@@ -28,6 +28,7 @@ from .commands.consume import consume
 from .commands.keys_app import keys_app
 from .commands.options import StoreOption
 from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line, fail
+from .commands.plain_group import PlainGroup
 from .commands.stores import check_there, opened
 from .commands.terminal import console
 from .escaping import escaped
@@ -44,6 +45,7 @@ STORE_RETRY_S = 1.0
 
 log = logging.getLogger("okl")
 app = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -57,7 +59,7 @@ Url = Annotated[str | None, typer.Option(help="Url of the service; default: OKL_
 KeyOption = Annotated[
     str | None, typer.Option("--key", help="API key of the service.", envvar="OKL_KEY", show_envvar=True)
 ]
-PortOption = Annotated[int | None, typer.Option(help="Port to listen on.")]
+PortOption = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on.")]
 FileArgument = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV file with a header line.")]
 LabelOption = Annotated[str, typer.Option(help="Column with the truths.")]

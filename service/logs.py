@@ -132,8 +132,8 @@ class OfTrace(logging.Filter):
         return True
 
 
-def configure(settings: Settings) -> None:
-    """Send the records of the service and of the server to standard error."""
+def configure(settings: Settings, *, shows_audit: bool = True) -> None:
+    """Send the records of the service and of the server to standard error, those of the audit log only if `shows_audit`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(NotOfClients())
     handler.addFilter(OfTrace())
@@ -143,13 +143,14 @@ def configure(settings: Settings) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(settings.log_level.upper())
-    _configure_audit(settings, handler)
+    _configure_audit(settings, handler if shows_audit else None)
 
 
-def _configure_audit(settings: Settings, handler: logging.Handler) -> None:
-    """Write the whole audit log to the file, whatever the log level."""
+def _configure_audit(settings: Settings, handler: logging.Handler | None) -> None:
+    """Write the whole audit log to the file, whatever the log level, and to the handler if the level permits."""
     logger = logging.getLogger("okl.audit")
-    logger.handlers = [handler] if logging.getLogger("okl").isEnabledFor(logging.INFO) else []
+    is_level_enough = logging.getLogger("okl").isEnabledFor(logging.INFO)
+    logger.handlers = [handler] if handler is not None and is_level_enough else []
     if settings.audit_file:
         try:
             file = AuditFile(settings.audit_file, settings.audit_file_bytes)

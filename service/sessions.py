@@ -21,6 +21,7 @@ from okl.errors import (
 from okl_core import LearnerSpec
 from okl_core import errors as core
 from okl_core.contract.frozen import FreezeRule
+from okl_core.errors import did_you_mean, quoted
 from okl_core.monitoring.verdict import Judgement
 from okl_core.records.preparation import Preparation
 
@@ -274,7 +275,8 @@ def made_of(definition: Definition) -> Session:
     try:
         return Session(definition)
     except core.UnknownKind as error:
-        raise UnknownLearner(f"{error}.", known=list(error.known)) from error
+        detail = f"There is no kind {quoted(error.kind)}{did_you_mean(error.kind, error.known)}."
+        raise UnknownLearner(detail, known=list(error.known)) from error
     except core.ConfigError as error:
         learner = {} if definition.learner is None else definition.learner.model_dump()
         raise invalid_config(learner, error.errors) from error

@@ -241,6 +241,14 @@ class Settings(BaseSettings):
         return init_settings, env_settings, SecretsSettingsSource(settings_cls, secrets_dir=folder), file
 
 
+def setting_as_written(name: str) -> str:
+    """A setting as it is called where it is set: `OKL_MAX_BATCH`, or `max_batch` in the TOML file."""
+    folder = os.environ.get(SECRETS_VARIABLE)
+    set_outside = {*os.environ, *(os.listdir(folder) if folder is not None else ())}
+    variable = f"OKL_{name.upper()}"
+    return variable if variable in {one.upper() for one in set_outside} else name
+
+
 def limits_of(settings: Settings) -> Limits:
     """The limits on what a store keeps of one session."""
     return Limits(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from okl_core.errors import did_you_mean, quoted
+from okl_core.errors import ConfigError, did_you_mean, quoted
 
 _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'")
 
@@ -41,6 +41,15 @@ _TYPES = {
 _LENGTHS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 MISSING = "is missing"
 """The message for a required field that is not there."""
+
+
+@final
+class WrongInside(ValueError):
+    """Raised by a validator for errors inside the value that it checks; `errors` has their paths in it and messages."""
+
+    def __init__(self, error: ConfigError) -> None:
+        super().__init__(str(error))
+        self.errors = error.errors
 
 
 def in_words(item: Mapping[str, Any]) -> str:
@@ -76,12 +85,19 @@ def wrong_fields(
     if error.error_count() > MAX_ERRORS_TOLD:
         return [((*prefix,), f"{error.error_count():,} places are wrong, too many to tell")]
     found: dict[tuple[int | str, ...], list[Mapping[str, Any]]] = {}
+    inside: dict[tuple[int | str, ...], str] = {}
     for item in error.errors(include_url=False):
         path = place(value, item["loc"], may_lack_last=item["type"] == "missing")
-        found.setdefault(path, []).append(item)
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, WrongInside) and cause.errors:
+            for inner, message in cause.errors:
+                inside[place(value, (*path, *inner), may_lack_last=True)] = message
+        else:
+            found.setdefault(path, []).append(item)
     # A value that may be of several types has errors for each: those of the type that it was meant to be are inside it.
-    outer = {path[:i] for path in found for i in range(1, len(path))}
-    return [((*prefix, *path), _message(model, items)) for path, items in found.items() if path not in outer]
+    outer = {path[:i] for path in (*found, *inside) for i in range(1, len(path))}
+    told = {path: _message(model, items) for path, items in found.items() if path not in outer} | inside
+    return [((*prefix, *path), message) for path, message in told.items()]
 
 
 def place(document: object, location: Sequence[int | str], *, may_lack_last: bool) -> tuple[int | str, ...]:

@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 from okl_core.contract.lags import MAX_LAGS
 from okl_core.contract.learned_half_life import LEARNED, has_learned_half_life
 from okl_core.contract.learner import from_kind, get_learner, or_a_kind, parse_spec, taken_dim
+from okl_core.contract.wrong_fields import WrongInside
 from okl_core.errors import ConfigError
 from okl_core.second_order.forgetting import HalfLifeRounds
 from okl_core.types import Target
@@ -92,7 +93,9 @@ class ExpertSpec(BaseModel):
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
             except ConfigError as error:
-                # pydantic reports a ValueError with the expert's position in the list.
+                if expert is self:
+                    raise WrongInside(error) from error
+                # What is wrong is a value of the grid, which has another place than in the expert made of it.
                 raise ValueError(str(error)) from error
             for path, word in config.waiting():
                 raise ValueError(f'an expert sees no data before the first round: give {path[-1]} itself, not "{word}"')
@@ -127,8 +130,9 @@ class ExpertSpec(BaseModel):
             return [self]
         kernels = [{"kernel": {"kind": "gaussian", "sigma": sigma}} for sigma in self.sigmas or ()]
         memories = [{"half_life": half_life} for half_life in self.half_lives or ()]
+        # Not validated here, since `_is_a_learner` checks the learner of each.
         return [
-            ExpertSpec(kind=self.kind, config=self.config | kernel | memory, lags=self.lags)
+            ExpertSpec.model_construct(kind=self.kind, config=self.config | kernel | memory, lags=self.lags)
             for kernel in kernels or [{}]
             for memory in memories or [{}]
         ]

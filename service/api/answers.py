@@ -311,7 +311,7 @@ class SessionDetail(SessionSummary):
     dim: int | None = Field(description="Number of the learner's inputs, once it is known.")
     warming_up: bool
     cautions: list[str] = Field(
-        description="Warnings about the learner's parameters, and about names in inputs that are ignored."
+        description="Warnings about the learner's parameters, labels of mixed types, and names in inputs that are ignored."
     )
     frozen: Frozen | None = Field(description="Where a frozen session comes from; null for a session that learns.")
     lags: list[float] | None = Field(

@@ -61,6 +61,8 @@ MAX_COUNTED = 100
 
 MAX_TEXT, MAX_POINTER, MAX_DETAIL = 300, 200, 600
 LISTED = 3
+NEAR = 0.75
+"""Least similarity, as difflib computes it, of a path that is suggested in place of an unknown one."""
 """How many of the errors the document's `detail` repeats."""
 
 
@@ -352,7 +354,8 @@ def _near(request: Request) -> str | None:
     short = path.rstrip("/")
     if short != path and any(_regex(route).match(short) for route in routes):
         return short
-    return next(iter(get_close_matches(path[:MAX_POINTER], [route for route in routes if "{" not in route], n=1)), None)
+    whole = [route for route in routes if "{" not in route]
+    return next(iter(get_close_matches(path[:MAX_POINTER], whole, n=1, cutoff=NEAR)), None)
 
 
 def _path(request: Request) -> str:

@@ -195,6 +195,9 @@ def _cautions(found: Inspected) -> list[str]:
         cautions.append(
             f"Ignored, since fewer than {EARNED_AT} rounds had them, or no column is left: {listed(ignored)}."
         )
+    types = {isinstance(label, str) for label in found.labels}
+    if found.definition.labels is None and len(types) == 2:
+        cautions.append('Some labels are strings and others are not, so 3 and "3" are two labels.')
     return cautions
 
 

@@ -81,7 +81,10 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
 
     specs = specs_of(learners)
     limits = session_limits_of(Settings())
-    contestants = [Contestant(label, spec, define, limits) for label, spec in zip(names_of(specs), specs, strict=True)]
+    contestants = [
+        Contestant(label, spec, define, limits, has_labels=is_classifier)
+        for label, spec in zip(names_of(specs), specs, strict=True)
+    ]
     with heeding() as stopped, progress_of_rows(console, disable=not console.is_terminal) as progress:
         bar = progress.add_task(name, total=len(steps))
         for start in range(0, len(steps), STEPS):

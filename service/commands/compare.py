@@ -138,7 +138,8 @@ def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list
     recording = decided(recording, specs)
     limits, define = session_limits_of(Settings()), partial(definition_for, recording)
     named = zip(names_of(specs), specs, strict=True)
-    return [Contestant(name, spec, define, limits, delay=delay) for name, spec in named]
+    has_labels = recording.has_labels
+    return [Contestant(name, spec, define, limits, has_labels=has_labels, delay=delay) for name, spec in named]
 
 
 @contextmanager

@@ -123,13 +123,22 @@ class Contestant:
     """One learner and its results. `refusal` says why it has stopped; the others continue."""
 
     def __init__(
-        self, name: str, spec: Json, define: Callable[[Json], Definition], limits: SessionLimits, *, delay: int = 0
+        self,
+        name: str,
+        spec: Json,
+        define: Callable[[Json], Definition],
+        limits: SessionLimits,
+        *,
+        has_labels: bool,
+        delay: int = 0,
     ) -> None:
+        """`has_labels` says whether the truths are labels."""
         self.name = name
         self.refusal: str | None = None
         self.seconds = 0.0
         """CPU time, in seconds."""
         self._limits = limits
+        self._has_labels = has_labels
         self._delay = delay
         self._waiting: deque[tuple[WaitingEntry, Scalar]] = deque()
         self._held: dict[str, WaitingEntry] = {}
@@ -140,7 +149,8 @@ class Contestant:
             self._session = Session(define(spec))
             self.is_trivial = spec["kind"] in TRIVIAL
         except (OklError, ServiceError, ValueError) as error:
-            self.refusal = _message(error)
+            # The name begins with the kind already.
+            self.refusal = _message(error).removeprefix(f"{spec.get('kind')}: " if isinstance(spec, Mapping) else "")
 
     def play(self, rows: Sequence[RecordedRow]) -> None:
         """Play the next rows: predict each, and learn it when its truth comes."""
@@ -227,7 +237,8 @@ class Contestant:
 
     @property
     def is_classifier(self) -> bool:
-        return self._session is not None and self._session.task is not None and self._session.task.truths.is_classifier
+        task = None if self._session is None else self._session.task
+        return self._has_labels if task is None else task.truths.is_classifier
 
     @property
     def tally(self) -> Tally:

@@ -77,5 +77,6 @@ def _store(url: str | None) -> str:
     from ..settings import Settings
 
     settings = Settings() if url is None else Settings(store=url)
-    configure(settings)
+    # The command's own message says the same to whoever reads the terminal.
+    configure(settings, shows_audit=False)
     return settings.store

@@ -43,11 +43,13 @@ def _wrong_settings(error: ValueError) -> str | None:
 
     from okl_core.contract.wrong_fields import in_words
 
+    from ..settings import setting_as_written
+
     if isinstance(error, SettingsError):
         # Only a file of secrets is read so late.
         return f"OKL_SECRETS_DIR: {error}: {error.__cause__}."
     if isinstance(error, ValidationError):
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {in_words(item)}" for item in error.errors())
+        wrong = (f"{setting_as_written(str(item['loc'][0]))}: {in_words(item)}" for item in error.errors())
         return f"Setting {'; '.join(wrong)}"
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -218,7 +219,12 @@ def _table(rounds: Sequence[Json]) -> Table:
 
 def _input(x: Any) -> str:
     named = x.items() if isinstance(x, dict) else enumerate(x)
-    return ", ".join(f"{name}: {value}" for (name, value), _ in zip(named, range(4), strict=False))
+    return ", ".join(f"{name}: {_value(value)}" for (name, value), _ in zip(named, range(4), strict=False))
+
+
+def _value(value: object) -> str:
+    """A value as in JSON; a string without quotes."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _short(cell: str) -> str:

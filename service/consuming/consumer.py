@@ -8,11 +8,11 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 from redis.exceptions import RedisError
 
-from okl.errors import ServiceError
+from okl.errors import ConfigurationError, ServiceError
 
 from .channels import Channels, pause_after
 from .entries import DELETED, Consumed, read_entry, refusal
@@ -59,12 +59,14 @@ class Consumer:
         self._bounds = bounds
         self._channels = Channels(url, self._answer, most=bounds.sockets)
         self._under_way: dict[tuple[str, str], Consumed] = {}
+        self._redelivered: set[tuple[str, str]] = set()
         self._bytes = 0
         self._is_full = False
         self._answers: deque[tuple[Consumed, Written]] = deque()
         self._has_answers = asyncio.Event()
         self._has_room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._giving_up = asyncio.Event()
         self._opening = asyncio.Lock()
         self._is_open = False
         self._count = 16
@@ -72,7 +74,9 @@ class Consumer:
         self._given: dict[str, str | None] = dict.fromkeys(streams, "0")
 
     def stop(self) -> None:
-        """Stop reading; entries in flight are answered first, within FINISH_S."""
+        """Stop reading; entries in flight are answered first, within FINISH_S. Called again, they stay pending."""
+        if self._stopping.is_set():
+            self._giving_up.set()
         self._stopping.set()
         self._has_room.set()
 
@@ -82,26 +86,34 @@ class Consumer:
         telling = asyncio.create_task(self._tell())
         reading = asyncio.create_task(self._read())
         stopping = asyncio.create_task(self._stopping.wait())
+        tasks: list[asyncio.Task[Any]] = [reading, writing, telling, stopping]
         try:
             await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 await writing
-            await asyncio.wait([reading], timeout=LAST_READ_S)
-            if reading.done():
-                await reading
-            # Entries whose delivery is not awaited stay pending.
-            reading.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FINISH_S):
-                    await self._finished(writing)
+            ending = asyncio.create_task(self._end(reading, writing))
+            giving_up = asyncio.create_task(self._giving_up.wait())
+            tasks += [ending, giving_up]
+            await asyncio.wait([ending, giving_up], return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                await ending
         finally:
-            tasks = (reading, writing, telling, stopping)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._channels.close()
             facts = {"consumed": self.consumed, "answered": self.answered, "refused": self.refused}
             log.info("stopped", extra={**facts, "left": len(self._under_way)})
+
+    async def _end(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
+        await asyncio.wait([reading], timeout=LAST_READ_S)
+        if reading.done():
+            await reading
+        # Entries whose delivery is not awaited stay pending.
+        reading.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S):
+                await self._finished(writing)
 
     async def _finished(self, writing: asyncio.Task[None]) -> None:
         while self._under_way:
@@ -127,7 +139,8 @@ class Consumer:
                     claim_at = loop.time() + self._bounds.claim_after_s / 4
                 await self._read_some()
                 failures = 0
-            except AWAY as error:
+            except (*AWAY, ConfigurationError) as error:
+                self._raise_unless_passing(error)
                 log.warning("redis does not answer", extra={"detail": str(error) or type(error).__name__})
                 # Entries that were lost with the connection belong to this consumer: nobody else reads them.
                 self._given = dict.fromkeys(self._streams, "0")
@@ -144,6 +157,12 @@ class Consumer:
                 for stream in self._streams:
                     await self._group.open(stream, create=self._create)
                 self._is_open = True
+
+    def _raise_unless_passing(self, error: Exception) -> None:
+        """Raise an error that will not pass. A missing group is created, unless `_open` has just failed to."""
+        is_missing = "NOGROUP" in str(error) and self._create and self._is_open
+        if isinstance(error, ConfigurationError) and not is_missing:
+            raise error
 
     async def _room(self) -> bool:
         """Whether there is room for more; if there is none, wait until something has changed."""
@@ -163,10 +182,15 @@ class Consumer:
             if after is not None:
                 found = await self._group.given(stream, after, room)
                 self._take(found)
-                self._given[stream] = found[-1].entry if found else None
+                if self._given[stream] == after:
+                    self._given[stream] = found[-1].entry if found else None
                 return
         # COUNT applies to each stream.
-        self._take(await self._group.read(self._streams, max(1, room // len(self._streams))))
+        new = await self._group.read(self._streams, max(1, room // len(self._streams)))
+        # A fail-over may have lost a delivery. The answer under way may be refused as written before, and the entry is
+        # pending since then.
+        self._redelivered |= {(one.stream, one.entry) for one in new} & self._under_way.keys()
+        self._take(new)
 
     def _most(self) -> int:
         return max(1, min(self._count, self._bounds.under_way - len(self._under_way)))
@@ -228,7 +252,8 @@ class Consumer:
             try:
                 await self._open()
                 self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
-            except AWAY as error:
+            except (*AWAY, ConfigurationError) as error:
+                self._raise_unless_passing(error)
                 # Answers that were written before the error are not written again.
                 log.warning("redis takes no answers", extra={"detail": str(error) or type(error).__name__})
                 self._is_open = False
@@ -240,7 +265,11 @@ class Consumer:
                 self._answers.popleft()
                 self.refused += answer.is_refused
                 self._bytes -= message.size
-                del self._under_way[message.stream, message.entry]
+                key = message.stream, message.entry
+                del self._under_way[key]
+                if key in self._redelivered:
+                    self._redelivered.remove(key)
+                    self._given[message.stream] = "0"
                 self._channels.written(message)
             self._has_room.set()
 

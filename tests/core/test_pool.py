@@ -347,7 +347,7 @@ def test_restored_in_the_middle_it_continues() -> None:
         ({"clip": 0.5}, "at least 1"),
         ({"loss": "logistic", "clip": 900.0}, "at most 300"),
         ({"truth": "numbers", "clip": 1e-200, "experts": [{"kind": "mean"}]}, "clip"),
-        ({"experts": [{"kind": "mean"}, {"kind": "kons", "config": {"clip": -1.0}}]}, "config.experts.1: kons"),
+        ({"experts": [{"kind": "mean"}, {"kind": "kons", "config": {"clip": -1.0}}]}, "config.experts.1.config.clip"),
         ({"experts": [{"kind": "ons", "sigmas": [1.0]}]}, "kernel"),
         ({"experts": [{"kind": "kons", "sigmas": [1.0], "config": {"kernel": {"kind": "linear"}}}]}, "either sigmas"),
         ({"experts": [{"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}]}, "median"),

@@ -43,14 +43,25 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
         ("pomdr", _gaussian(sigma=0), f"{KERNEL}.sigma: must be greater than 0 or 'median', not 0"),
         ("pomdr", _gaussian(sigma="mean"), f"{KERNEL}.sigma: must be a number or 'median', not 'mean'"),
         ("pros-n-kons", _gaussian(metric={"a": 1}), f"{KERNEL}.metric: must be a list or 'learned', not an object"),
-        ("one-vs-rest", {"member": {"kind": "aioli", "config": {"clip": 0}}}, "config.member: aioli: config.clip: "),
+        ("one-vs-rest", {"member": {"kind": "aioli", "config": {"clip": 0}}}, "config.member.config.clip: "),
+        (
+            "one-vs-rest",
+            {"member": {"kind": "pomdrr"}},
+            "config.member.kind: unknown learner kind 'pomdrr'; did you mean `pomdr`? Known: ",
+        ),
+        (
+            "pool",
+            {"experts": ["mean", {"kind": "pomdr", "config": {"budget": -1}}]},
+            "config.experts.1.config.budget: must be at least 2, not -1",
+        ),
+        ("pool", {"experts": [{"kind": "ons", "sigmas": [1.0]}]}, "config.experts.0: ons: config.kernel: is unknown"),
     ],
 )
 def test_a_wrong_field_is_told_in_plain_words(kind: str, config: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         create({"kind": kind, "config": config}, 2)
     assert str(caught.value).startswith(f"{kind}: {told}")
-    if not told.endswith(": "):
+    if not told.endswith((": ", "is unknown")):
         assert str(caught.value) == f"{kind}: {told}"
 
 

@@ -85,7 +85,9 @@ def test_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert frame["learner"].to_list() == [line.name for line in found]
     with pytest.raises(KeyError, match="no learner 'nobody'"):
         found.curve("nobody")
-    shown = okl.compare(ROWS, LABELS, [{"kind": "<script>"}])._repr_html_()
+    nobody = okl.compare(ROWS, LABELS, [{"kind": "<script>"}])
+    assert nobody.error_name == "mistake rate"
+    shown = nobody._repr_html_()
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert isinstance(okl.compare(np.zeros((4, 1)), [0, 1, 0, 1], ["mean"]).to_frame()["error"], np.ndarray)
@@ -124,7 +126,7 @@ def test_all_learners_are_compared_on_labels_or_all_on_numbers() -> None:
     assert numbers[0].error == numbers[1].error is not None
     assert all("with this config takes labels, not numbers" in (line.refusal or "") for line in numbers.lines[2:])
     labels = okl.compare(ROWS[:30], ratings, [classes, "one-vs-rest", "mean"])
-    assert [line.is_classifier for line in labels] == [True, True, False]
+    assert [line.is_classifier for line in labels] == [True] * 3
     assert "/labels" in (labels["mean"].refusal or "")
 
 

@@ -110,7 +110,7 @@ def test_the_command_prints_a_table(store: str) -> None:
     assert result.exit_code == 0, result.output
     for told in ("60 rounds of the journal", "as it was", "mean", "no-such", "beside"):
         assert told in " ".join(result.output.split()), result.output
-    [reason] = [line for line in result.output.splitlines() if line.startswith("no-such: unknown learner kind")]
+    [reason] = [line for line in result.output.splitlines() if line.startswith("no-such: There is no kind")]
     assert reason.endswith(f"{max(learner_kinds())}.")
     assert CliRunner().invoke(app, ["backtest", "none", "--learner", "mean", "--store", store]).exit_code == 1
     assert CliRunner().invoke(app, ["backtest", "s", "--store", store]).exit_code == 2

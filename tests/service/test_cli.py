@@ -121,6 +121,23 @@ def test_a_wrong_learner_is_told_with_the_right_one(okl, csv: Path, learner: str
     assert told in okl("replay", csv, "--session", "new", "--label", "class", "--learner", learner, code=1)
 
 
+def test_a_wrong_learner_is_told_once(okl, csv: Path) -> None:
+    told = okl("replay", csv, "--session", "new", "--label", "class", "--learner", "svm", code=1)
+    assert told.startswith("Unknown learner: There is no kind 'svm'; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["serve", "--workers", "0"], "'--workers': must be at least 1"),
+        (["serve", "--port", "99999"], "'--port': must be at most 65535"),
+        (["keys", "create", "k", "--scope", "none"], "'--scope': 'none' is not one of 'read', 'write', 'admin'."),
+    ],
+)
+def test_an_option_with_a_wrong_value(okl, arguments: list[str], told: str) -> None:
+    assert okl(*arguments, code=2).endswith(f"Error: Invalid value for {told}\n")
+
+
 def test_replay_feeds_a_file(okl, client: Client, csv: Path) -> None:
     told = okl("replay", csv, "--session", "s", "--label", "class")
     assert f"s: {ROWS} rounds, mistake rate" in told

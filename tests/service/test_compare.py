@@ -128,6 +128,15 @@ def test_if_all_fail_nothing_is_saved(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("no_figure")
+def test_if_all_fail_the_errors_keep_their_name(tmp_path: Path) -> None:
+    path = stream(tmp_path / "s.csv", kind="labels")
+    told = run(path, "--label", "y", "--learner", '{"kind": "pomdr", "config": {"radius": 1}}', code=1)
+    assert "mistake rate" in told
+    assert "RMSE" not in told
+    assert "\npomdr: config.radius: is unknown" in told
+
+
 def test_one_that_fails_in_the_middle_says_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here by its memory: `kons` grows with every round."""
     monkeypatch.setenv("OKL_SESSION_BYTES", "100000")
@@ -261,6 +270,6 @@ def test_help_imports_no_learner() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
     assert "numpy" not in found
-    light = {"address", "consume", "keys_app", "moves", "options", "outcome", "stores", "terminal"}
+    light = {"address", "consume", "keys_app", "moves", "options", "outcome", "plain_group", "stores", "terminal"}
     commands = {name.removeprefix("service.commands.") for name in found if name.startswith("service.commands.")}
     assert commands <= light

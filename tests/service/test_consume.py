@@ -517,6 +517,25 @@ def test_a_redis_that_is_frozen_does_not_hold_up_the_end(tmp_path: Path, served:
 
 @pytest.mark.redis
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(redis_url: str, number: signal.Signals) -> None:
+    """What nobody answers stays pending."""
+    with (
+        connected(redis_url) as client,
+        consuming(redis_url, "--create", "--url", f"http://127.0.0.1:{free_port()}") as process,
+    ):
+        add(client, "d", '{"x": [1, 2], "y": "yes"}')
+        wait_until(lambda: client.xinfo_groups("rounds") != [] and client.xpending("rounds", "okl")["pending"] == 1, 20)
+        process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(4.0)
+        process.send_signal(number)
+        assert process.wait(6.0) == (130 if number == signal.SIGINT else 0)
+        assert client.xpending("rounds", "okl")["pending"] == 1
+
+
+@pytest.mark.redis
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [

@@ -36,6 +36,7 @@ def test_keys_are_made_listed_and_revoked_on_the_store_itself(tmp_path: Path) ->
     assert made.returncode == 0, made.stderr
     text = made.stdout.strip()
     id, secret = text.split("_", 2)[1:]
+    assert len(made.stderr.splitlines()) == 1
     listed = okl("keys", "list", **environment)
     assert all(one in listed.stdout for one in (id, "the team", "read", "team-", "5/s, burst 10"))
     gone = okl("keys", "revoke", text, **environment)

@@ -112,10 +112,20 @@ async def test_a_compressed_body(memory: Api, method: str, path: str, kind: str)
         ("/sesions", "did you mean /sessions?"),
         ("/health", "did you mean /healthz?"),
         ("/wp-login.php", "see /docs."),
+        ("/nope", "see /docs."),
     ],
 )
 async def test_a_path_that_is_nearly_right(memory: Api, path: str, near: str) -> None:
     assert check_problem(await memory.http.get(path), "not-found")["detail"].endswith(near)
+
+
+async def test_labels_of_two_types_are_told(memory: Api) -> None:
+    await memory.call("POST", "/sessions", {"name": "s"}, status=201)
+    await memory.rounds([[0.0]] * 20, ["no", "yes"] * 10)
+    assert (await memory.inspect())["cautions"] == []
+    await memory.rounds([[0.0]], [3])
+    [caution] = (await memory.inspect())["cautions"]
+    assert caution == 'Some labels are strings and others are not, so 3 and "3" are two labels.'
 
 
 async def test_names_that_are_ignored_are_told(memory: Api) -> None:

@@ -32,8 +32,8 @@ def port() -> int:
 
 
 WRONG = {
-    "a setting": ([], {"OKL_LOG_LEVEL": "loud"}, "Setting log_level: "),
-    "two settings": ([], {"OKL_LOG_LEVEL": "loud", "OKL_MAX_DIM": "0"}, "; max_dim: "),
+    "a setting": ([], {"OKL_LOG_LEVEL": "loud"}, "Setting OKL_LOG_LEVEL: "),
+    "two settings": ([], {"OKL_LOG_LEVEL": "loud", "OKL_MAX_DIM": "0"}, "; OKL_MAX_DIM: "),
     "kernels": ([], {"OKL_BLAS_KERNELS": "fast"}, "Haswell"),
     "a store of no kind": (["--store", "mongo://host"], {}, "sqlite"),
     "an option of SQLite": (["--store", "sqlite:///x.sqlite3?synchronous=maybe"], {}, "synchronous"),
@@ -56,7 +56,7 @@ WRONG = {
         {"OKL_AUDIT_FILE": "/proc"},
         "OKL_AUDIT_FILE: [Errno 21] Is a directory: '/proc'",
     ),
-    "a webhook that is none": ([], {"OKL_WEBHOOK": "hush.example"}, "webhook"),
+    "a webhook that is none": ([], {"OKL_WEBHOOK": "hush.example"}, "OKL_WEBHOOK"),
     "a folder for metrics that is none": ([], {"OKL_METRICS_DIR": "/dev/null/metrics"}, "OKL_METRICS_DIR"),
     "a folder for metrics that takes no file": ([], {"OKL_METRICS_DIR": "/proc"}, "OKL_METRICS_DIR"),
     "an address of no machine": (["--host", "256.0.0.1"], {"OKL_ALLOW_ANONYMOUS": "1"}, "OKL_HOST"),

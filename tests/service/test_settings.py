@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from okl.errors import ConfigurationError
-from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, without_password
+from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, setting_as_written, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +88,15 @@ def test_a_variable_may_end_with_the_line_end_of_the_file_it_came_from(monkeypat
     assert (found.host, found.port, found.log_level, found.require_keys) == ("::1", 1, "error", True)
     assert (found.metrics_dir, found.webhook) == ("", "https://okl.example")
     assert found.webhook_secret.get_secret_value() == "hush"
+
+
+def test_a_setting_is_called_what_it_is_called_where_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert setting_as_written("max_batch") == "max_batch"
+    monkeypatch.setenv(SECRETS_VARIABLE, str(tmp_path))
+    (tmp_path / "okl_max_batch").write_text("0")
+    assert setting_as_written("max_batch") == "OKL_MAX_BATCH"
+    monkeypatch.setenv("okl_max_dim", "0")
+    assert setting_as_written("max_dim") == "OKL_MAX_DIM"
 
 
 def test_nobody_changes_a_setting() -> None:

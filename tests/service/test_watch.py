@@ -103,6 +103,12 @@ def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: Client)
     assert "[bold]" in told
 
 
+def test_an_input_is_shown_as_json(run: Any, client: Client) -> None:
+    client.create("s", labels=["no", "yes"])
+    client.rounds("s", [{"a": 1.5, "b": None, "c": True, "d": "blue"}], ["yes"])
+    assert "a: 1.5, b: null, c: true, d: blue" in run("watch", "s", "--once")
+
+
 def test_lines_on_each_change_until_it_is_gone(url: str, client: Client, tmp_path: Path) -> None:
     """A real process: rounds are told as they come, and the end of the session too."""
     fill(client, "s")

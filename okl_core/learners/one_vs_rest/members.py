@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from okl_core.contract.learner import from_kind, or_a_kind, parse_spec, taken_dim
+from okl_core.contract.wrong_fields import WrongInside
 from okl_core.errors import ConfigError
 from okl_core.learners.one_vs_rest.apart import AnyLearner, Apart
 from okl_core.learners.one_vs_rest.classes import Classes
@@ -36,8 +37,7 @@ class ClassLearner(Parameters):
         try:
             learner, config = self.parsed
         except ConfigError as error:
-            # As a ValueError it is told with its place in the config.
-            raise ValueError(str(error)) from error
+            raise WrongInside(error) from error
         if learner.target(config) != "binary":
             raise ValueError(f"{self.kind} with this config is no learner of two labels")
         if not learner.gives_probabilities(config):
