@@ -141,6 +141,39 @@ def test_budget_is_kept(budget: int) -> None:
     assert learner.nbytes == bounded
 
 
+def test_a_point_of_which_rounding_alone_would_be_left_joins_no_ald_dictionary() -> None:
+    # Outside the span is 1e-7 of k(x, x): more than the threshold's square, less than a coordinate needs.
+    config = {"dictionary": {"kind": "ald", "threshold": 1e-4}}
+    single, blocks = (create({"kind": "pros-n-kons", "config": config}, 1) for _ in range(2))
+    X, y = np.array([[0.0], [3.2e-4], [1.0]]), np.ones(3)
+    for x in X:
+        single.update(x, 1.0)
+    blocks.run(X, y)
+    assert single.describe()["dictionary"] == blocks.describe()["dictionary"] == 2
+
+
+def test_sampling_keeps_nothing_once_the_budget_is_used_up() -> None:
+    X, y = stream("squared")
+    config = {"kernel": {"kind": "gaussian", "sigma": 0.2}, "budget": 5}
+    single, blocks = (create({"kind": "pros-n-kons", "config": config}, 2) for _ in range(2))
+    for x, truth in zip(X, y.tolist(), strict=True):
+        single.update(x, truth)
+        assert ("space.embedding.kept.roots" in single.state()) is (single.describe()["dictionary"] < 5)
+    blocks.run(X, y)
+    assert "space.embedding.kept.roots" not in blocks.state()
+
+
+def test_the_conditioning_does_not_depend_on_the_unit_of_the_kernel() -> None:
+    def conditioning(size: float) -> float:
+        config = {"kernel": {"kind": "linear"}, "regularization": size**2, "clip": 1.0}
+        config["dictionary"] = {"kind": "ald", "threshold": 0.1}
+        learner = create({"kind": "pros-n-kons", "config": config}, 2)
+        learner.run(size * np.array([[1.0, 0.0], [0.6, 0.8], [1.0, 0.1]]), np.array([0.5, -0.5, 0.2]))
+        return learner.conditioning
+
+    assert conditioning(1e-4) == pytest.approx(conditioning(1.0), rel=1e-6)
+
+
 def test_repeated_points_add_no_coordinate() -> None:
     X = np.repeat(np.random.default_rng(0).uniform(0.0, 1.0, (5, 2)), 40, axis=0)
     y = np.tile([1.0, -0.5], 100)
