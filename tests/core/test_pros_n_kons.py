@@ -19,6 +19,7 @@ from okl_core.kernels.points import Points
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
 from okl_core.linalg.symmetric import Symmetric
 from okl_core.losses import LOSSES
+from okl_core.second_order.embedding import AldDictionary, Embedding
 from okl_core.second_order.newton import NewtonRule, Step
 from okl_core.second_order.posterior import Posterior
 from okl_core.second_order.space_and_rule import Moments
@@ -150,6 +151,14 @@ def test_a_point_of_which_rounding_alone_would_be_left_joins_no_ald_dictionary()
         single.update(x, 1.0)
     blocks.run(X, y)
     assert single.describe()["dictionary"] == blocks.describe()["dictionary"] == 2
+
+
+def test_a_replay_gives_a_point_the_coordinate_that_was_recorded() -> None:
+    # Other arithmetic finds 1e-9 of the point outside the span, too little for a coordinate.
+    embedding, rng = Embedding(Gaussian(), AldDictionary(), None), RoundRng(0)
+    for choices, expected in ((b"\x01", (1e-6, True)), (b"\x00", (1e-9, False))):
+        rng.begin(choices, 1)
+        assert embedding.coordinate_of(1e-9, 1.0, rng) == expected
 
 
 def test_sampling_keeps_nothing_once_the_budget_is_used_up() -> None:
