@@ -121,16 +121,13 @@ class Regressors(NamedTuple):
     def predict(self, state: RegressorsState, x: F64) -> F64:
         """The forecasts F for x, shape (E, k)."""
         x = np.clip(x, -LIMIT, 1.0 + LIMIT)
-        row = self.embedding.kernel.row(state.embedding.points, x)
-        return self._project(state, x, self.embedding.coordinates(state.embedding, row), None).F
+        return self._project(state, x, self.embedding.locate(state.embedding, x).phi, None).F
 
     def play(self, state: RegressorsState, t: int, x: F64, rng: RoundRng) -> RegressorsRound:
         """Play round t; changes nothing."""
         x = np.clip(x, -LIMIT, 1.0 + LIMIT)
-        embedding, known = self.embedding, state.embedding
-        row, kappa = self.kernel.row(known.points, x), self.kernel.at(x)
-        phi = embedding.coordinates(known, row)
-        return self._project(state, x, phi, embedding.choose(known, t, row, phi, kappa, rng))
+        located = self.embedding.locate(state.embedding, x)
+        return self._project(state, x, located.phi, self.embedding.choose(state.embedding, t, located, rng))
 
     def _project(self, state: RegressorsState, x: F64, phi: F64, growth: Growth | None) -> RegressorsRound:
         linear = self._linear(x[None, :])[:, 0]

@@ -71,7 +71,12 @@ class StepConfig(LearnerConfig):
 
     def horizon_at(self, t: int) -> int:
         """Return T in round t."""
-        return 1 << (t - 1).bit_length() if self.horizon is None else self.horizon
+        return self.horizon or open_horizon(t)
+
+
+def open_horizon(t: int, first: int = 1) -> int:
+    """Return the T of round t in a stream without a known end: the smallest power of two >= t, but at least `first`."""
+    return max(first, 1 << (t - 1).bit_length())
 
 
 class ClippedConfig(LearnerConfig):
@@ -110,6 +115,19 @@ def kernel_sum(a: F64, row: F64) -> float:
     """Return f(x) = sum_i a_i k(x_i, x) for coefficients and a kernel row, shapes (s,)."""
     # scipy's BLAS calls cost a third of numpy's, but reject empty arrays.
     return ddot(a, row) if len(row) else 0.0
+
+
+def into_ball(norm2: float, U: float) -> tuple[float, float]:
+    """Return the factor that projects a function with |f|^2 = `norm2` to the ball of radius U, and |f|^2 after that.
+
+    Rounding may have left less than 0; a NaN stays one.
+    """
+    return (U / math.sqrt(norm2), U * U) if norm2 > U * U else (1.0, max(norm2, 0.0))
+
+
+def folded(scale: float) -> tuple[float, float]:
+    """Return the scale that coefficients keep, and the factor to multiply into them: 1 unless the scale is below a limit."""
+    return (scale, 1.0) if scale >= SMALLEST_SCALE else (1.0, scale)
 
 
 class RecordedSlope(NamedTuple):

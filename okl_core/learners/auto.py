@@ -21,7 +21,6 @@ from okl_core.automatic.class_mixture import TRIVIAL, ClassForecast, ClassMixtur
 from okl_core.automatic.number_mixture import TRIVIAL_NUMBERS, NumberForecast, NumberMixture
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.workload import embedding_work
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interval, Standing, Target
 
@@ -189,8 +188,8 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         return config.regressors.conditioning(state.regressors, state.t)
 
     def extra_work(self, config: AutoConfig, state: AutoState, rounds: int) -> float:
-        is_due = config.regressors.forgetting.is_due_within(state.t, rounds)
-        return embedding_work(len(state.regressors.fading) + rounds) if is_due else 0.0
+        size = len(state.regressors.fading) + rounds
+        return config.regressors.forgetting.discount_work(state.t, rounds, size)
 
     def initial_bytes(self, config: AutoConfig, dim: int) -> int:
         # Which columns are explicit is known with the kernel.

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.workload import embedding_work
 from okl_core.kernels.feature_maps import DrawnFeatures, LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.linalg import square_root
@@ -140,8 +139,7 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
     def extra_work(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, rounds: int) -> float:
         """All of a round, since with hundreds of classes each is a long one; and a half-life discounts."""
         n = len(state.posterior)
-        is_due = config.space.forgetting.is_due_within(state.t, rounds)
-        return softmax.round_work(config.classes, n) + (embedding_work(n) if is_due else 0.0)
+        return softmax.round_work(config.classes, n) + config.space.forgetting.discount_work(state.t, rounds, n)
 
     def init(self, config: SoftmaxAioliConfig, dim: int) -> SoftmaxAioliState:
         width = (config.classes - 1) * config.space.map.width(dim)

@@ -78,18 +78,15 @@ class Radius:
     @classmethod
     def unpack(cls, arrays: dict[str, F64]) -> Radius:
         eigenvalues = np.array(arrays["eigenvalues"], order="C")
-        if eigenvalues.ndim != 1 or not (eigenvalues > 0.0).all():
-            raise StateFormatError("eigenvalues of a metric are positive, shape (d,)")
+        descends = eigenvalues.ndim == 1 and (np.diff(eigenvalues) <= 0.0).all() and (eigenvalues > 0.0).all()
+        if not descends or eigenvalues[:1].tolist() != [1.0]:
+            raise StateFormatError("eigenvalues of a metric are positive and descend from 1, shape (d,)")
         return cls(eigenvalues)
 
 
 def _rises(eigenvalues: F64) -> list[float]:
-    """Return the first t at which the rank exceeds 1, 2, ..., d - 1; ascending, possibly infinite."""
-    rises: list[float] = []
-    for r, eigenvalue in enumerate(eigenvalues[1:].tolist(), start=1):
-        first = _first_above(r, eigenvalue)
-        rises.append(max(first, rises[-1]) if rises else first)
-    return rises
+    """Return the first t at which the rank exceeds 1, 2, ..., d - 1; ascending as lambda descends, possibly infinite."""
+    return [_first_above(r, eigenvalue) for r, eigenvalue in enumerate(eigenvalues[1:].tolist(), start=1)]
 
 
 def _first_above(r: int, eigenvalue: float) -> float:

@@ -18,7 +18,6 @@ import numpy as np
 from okl_core.contract.learner import Learner
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
-from okl_core.contract.workload import embedding_work
 from okl_core.errors import StateFormatError
 from okl_core.linalg.guards import require_finite
 from okl_core.pool.units import Unit
@@ -120,18 +119,11 @@ class Bank(Unit[BankState, BankRound]):
         return state
 
     def predict(self, state: BankState, x: F64, members: Sequence[int]) -> list[float]:
-        kernel, known = self._embedding.kernel, state.embedding
-        # Refuses an x whose row overflows.
-        kernel.at(x)
-        phi = self._embedding.coordinates(known, kernel.row(known.points, x))
+        phi = self._embedding.locate(state.embedding, x).phi
         values = []
         for i in members:
             rule, posterior = self._members[i].rule, state.posteriors[i]
-            if rule.needs_variance:
-                m, q, _, _ = posterior.project(phi)
-            else:
-                m, q = posterior.mean(phi), 0.0
-            values.append(rule.value(m, q))
+            values.append(rule.value(*posterior.moments(phi, rule.needs_variance)))
         require_finite(state.t + 1, *values)
         return values
 
@@ -142,15 +134,13 @@ class Bank(Unit[BankState, BankRound]):
         self, state: BankState, x: F64, truths: Sequence[float], members: Sequence[int], rng: RoundRng
     ) -> BankRound:
         """Run `play` with a separate truth for each of the members."""
-        embedding, known, learned = self._embedding, state.embedding, state.learned.tolist()
-        row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
-        phi = embedding.coordinates(known, row)
+        located, learned = self._embedding.locate(state.embedding, x), state.learned.tolist()
         played = []
         for i, y in zip(members, truths, strict=True):
             t, rule = int(learned[i]) + 1, self._members[i].rule
-            played.append(state.posteriors[i].play(t, phi, kappa, y, rule, rng)[1:])
-        growth = embedding.choose(known, state.t + 1, row, phi, kappa, rng)
-        return BankRound(x, phi, members, played, growth)
+            played.append(state.posteriors[i].play(t, located.phi, located.kappa, y, rule, rng)[1:])
+        growth = self._embedding.choose(state.embedding, state.t + 1, located, rng)
+        return BankRound(x, located.phi, members, played, growth)
 
     def learn(self, state: BankState, played: BankRound) -> None:
         state.t += 1
@@ -214,9 +204,8 @@ class Bank(Unit[BankState, BankRound]):
 
     def extra_work(self, state: BankState, rounds: int) -> float:
         """Return the extra work if all members played."""
-        each = zip(self._members, state.learned.tolist(), strict=True)
-        due = [space for (space, _), learned in each if space.forgetting.is_due_within(int(learned), rounds)]
-        return len(due) * embedding_work(len(state.embedding.L) + rounds)
+        each, size = zip(self._members, state.learned.tolist(), strict=True), len(state.embedding.L) + rounds
+        return sum(space.forgetting.discount_work(int(learned), rounds, size) for (space, _), learned in each)
 
     def size(self, state: BankState) -> tuple[int, int]:
         return len(state.embedding.points), state.nbytes

@@ -103,6 +103,15 @@ class EmbeddingState(StatePart):
             raise StateFormatError(f"a posterior in {len(posterior)} coordinates for {len(self.points)} points")
 
 
+class Located(NamedTuple):
+    """An input as the dictionary sees it."""
+
+    row: F64
+    """k_I(x), shape (|I|,)."""
+    phi: F64
+    kappa: float
+
+
 class Growth(NamedTuple):
     """A point that was chosen, but is not in the dictionary yet."""
 
@@ -144,6 +153,13 @@ class Embedding(NamedTuple):
         independent = state.independent.view
         return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
 
+    def locate(self, state: EmbeddingState, x: F64) -> Located:
+        """Return the kernel row, phi and kappa of x, shape (d,): O(|I|^2 + d |I|). Raise DivergedError."""
+        # First, since it refuses an x whose row overflows.
+        kappa = self.kernel.at(x)
+        row = self.kernel.row(state.points, x)
+        return Located(row, self.coordinates(state, row), kappa)
+
     def condition(self, state: EmbeddingState) -> float:
         """Return the condition of K_II with its points scaled to kappa = 1, to within a factor |I|."""
         norms = np.sqrt(self.kernel.diag(state.points.coordinates()))
@@ -153,13 +169,11 @@ class Embedding(NamedTuple):
         """Return how many points the budget still allows, possibly infinity."""
         return math.inf if self.budget is None else self.budget - len(state.points)
 
-    def choose(self, state: EmbeddingState, t: int, row: F64, phi: F64, kappa: float, rng: RoundRng) -> Growth | None:
-        """Choose whether to keep the input of round t, with its row, phi and kappa, without changing state; None if not kept.
-
-        Raise DivergedError.
-        """
+    def choose(self, state: EmbeddingState, t: int, located: Located, rng: RoundRng) -> Growth | None:
+        """Choose whether to keep the input of round t, without changing state; None if not kept. Raise DivergedError."""
         if self.room(state) <= 0:
             return None
+        row, phi, kappa = located
         self.require_bearable(t, kappa)
         outside, leverage = lost(kappa, phi), None
         chosen = self.dictionary

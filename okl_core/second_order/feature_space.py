@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.contract.workload import rows_at_once
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.kernels.feature_maps import DrawnFeatures, FeatureMap
 from okl_core.linalg.guards import require_finite
@@ -133,8 +133,8 @@ class FeatureSpace(NamedTuple):
 
     def extra_work(self, state: FeatureState, t: int, rounds: int) -> float:
         """Return the work of discounting, with a half-life, and of drawing features in the first round."""
-        is_due = self.forgetting.is_due_within(t - 1, rounds)
-        return self.map.draw_work(state.drawn) + (embedding_work(len(state.posterior)) if is_due else 0.0)
+        discount = self.forgetting.discount_work(t - 1, rounds, len(state.posterior))
+        return self.map.draw_work(state.drawn) + discount
 
     def conditioning(self, state: FeatureState) -> float:
         longest = self.map.longest(state.drawn)

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticKnownError
 
 from okl_core.contract.learned_half_life import LEARNED
+from okl_core.contract.workload import embedding_work
 from okl_core.errors import StateFormatError
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import StatePart
@@ -182,9 +183,10 @@ class HalfLife(NamedTuple):
         step, factor = stair(self.rounds)
         return None if t % step else factor
 
-    def is_due_within(self, t: int, rounds: int) -> bool:
-        """Whether a discount is due after one of the next `rounds` rounds."""
-        return self.rounds is not None and self.room(t, rounds + 1) <= rounds
+    def discount_work(self, t: int, rounds: int, size: int) -> float:
+        """Return the work of a discount of `size` coordinates, if one of the next `rounds` rounds has one; else 0."""
+        is_due = self.rounds is not None and self.room(t, rounds + 1) <= rounds
+        return embedding_work(size) if is_due else 0.0
 
     def room(self, t: int, most: int) -> int:
         """Return the number of rounds after t up to the next discount, at most `most`."""

@@ -121,7 +121,7 @@ class NewtonTotals(Totals):
 
 @final
 class NewtonRule(NamedTuple):
-    """w = eta g^2, c = w value - g - h(m) / q.
+    """w = eta g^2, c = w value - g - h(m) / q; the decision has this c at w = 0, as a sketch leaves w out of both.
 
     `issued`: the forecast, if it was made before some of the rounds in m and q; nothing is projected then, c = w value - g.
 

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.contract.workload import rows_at_once
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.rounding import magnified
 from okl_core.linalg.guards import require_finite
@@ -153,24 +153,16 @@ class NystromSpace(NamedTuple):
 
     def moments(self, state: NystromState, t: int, x: F64, needs_variance: bool) -> Moments:
         """O(|I|^2 + d |I|)."""
-        embedding, known = self.embedding, state.embedding
-        # First, since it refuses an x whose row overflows.
-        kappa = embedding.kernel.at(x)
-        phi = embedding.coordinates(known, embedding.kernel.row(known.points, x))
-        if needs_variance:
-            m, q, _, _ = state.posterior.project(phi)
-        else:
-            m, q = state.posterior.mean(phi), 0.0
+        _, phi, kappa = self.embedding.locate(state.embedding, x)
+        m, q = state.posterior.moments(phi, needs_variance)
         require_finite(t, m, q)
         return Moments(m, q, kappa)
 
     def play(self, state: NystromState, t: int, x: F64, y: float, rule: Rule[T], rng: RoundRng) -> NystromRound:
-        embedding, known = self.embedding, state.embedding
-        row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
-        phi = embedding.coordinates(known, row)
-        moments, projection, decision = state.posterior.play(t, phi, kappa, y, rule, rng)
-        growth = embedding.choose(known, t, row, phi, kappa, rng)
-        return NystromRound(moments, decision, phi, projection, growth)
+        located = self.embedding.locate(state.embedding, x)
+        moments, projection, decision = state.posterior.play(t, located.phi, located.kappa, y, rule, rng)
+        growth = self.embedding.choose(state.embedding, t, located, rng)
+        return NystromRound(moments, decision, located.phi, projection, growth)
 
     def absorb(self, state: NystromState, t: int, x: F64, played: NystromRound) -> None:
         """O(|I|^2), or O(|I|^3) in a round that discounts."""
@@ -202,8 +194,7 @@ class NystromSpace(NamedTuple):
             posterior.discount(factor)
 
     def extra_work(self, state: NystromState, t: int, rounds: int) -> float:
-        is_due = self.forgetting.is_due_within(t - 1, rounds)
-        return embedding_work(len(state.posterior) + rounds) if is_due else 0.0
+        return self.forgetting.discount_work(t - 1, rounds, len(state.posterior) + rounds)
 
     def conditioning(self, state: NystromState) -> float:
         return self.condition(state.embedding, state.posterior)

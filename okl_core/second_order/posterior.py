@@ -87,6 +87,11 @@ class Posterior:
         square = ddot(phi, phi)
         return Projection(m, max(ddot(phi, g), square / self.largest), g, square)
 
+    def moments(self, phi: F64, needs_variance: bool) -> tuple[float, float]:
+        """Return m and q of phi; 0 for q, in O(p), if it is not needed."""
+        m = self.mean(phi)
+        return m, self._projected(phi, m).q if needs_variance else 0.0
+
     def mean(self, phi: F64) -> float:
         """Return m alone: O(p)."""
         return ddot(self.u, phi) if len(phi) else 0.0

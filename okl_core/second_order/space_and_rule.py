@@ -37,8 +37,9 @@ class Moments(NamedTuple):
 class Decision(NamedTuple):
     """A rule's decision on a round.
 
-    `rho_delta` is c / sqrt(w) - sqrt(w) m in a closed form without cancellation; it is ignored if w is 0. `g` is the loss's
-    derivative at `value`, regardless of the round's weight, for rules that account for it.
+    `rho_delta` is c / sqrt(w) - sqrt(w) m in a closed form without cancellation; it is ignored if w is 0. `c` itself is read
+    only if w is 0 or negligible, or if a sketch makes it 0: a rule whose c depends on w may give its value at w = 0. `g` is
+    the loss's derivative at `value`, regardless of the round's weight, for rules that account for it.
     """
 
     value: float

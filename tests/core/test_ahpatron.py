@@ -92,6 +92,30 @@ def test_halving_is_the_ridge_projection_of_what_goes_at_the_norm_before() -> No
     assert state_of(learner).halvings > 3
 
 
+def test_the_bound_is_that_of_the_theorem() -> None:
+    X, y = stream(5, 200, "hinge")
+    learner = make({"budget": 8, "ridge": 0.01})
+    # U^2 / (2 lambda) with U^2 = B / 4 and lambda = 1/4; k(x, x) = 1.
+    bound = 4.0
+    for x, truth in zip(X, y.tolist(), strict=True):
+        before = state_of(learner)
+        played = learner.play(x, truth)
+        if not played.is_learned:  # pyright: ignore[reportAttributeAccessIssue]
+            bound += played.loss
+        else:
+            bound += 0.125
+            if (half := played.half) is not None:  # pyright: ignore[reportAttributeAccessIssue]
+                change = -before.coefficients.view
+                change[half.kept] += half.coefficients
+                row = Gaussian(sigma=0.5).row(before.points.coordinates(), x)
+                bound += np.sqrt(2.0) / 0.25 * np.sqrt(change @ gram(before) @ change) + truth * (change @ row)
+        learner.learn(played)
+    assert state_of(learner).halvings > 5
+    assert learner.describe()["bound"] == pytest.approx(bound, rel=1e-9)
+    # A solve with K_II + eta I magnifies rounding by up to B / eta.
+    assert learner.conditioning >= 8.0 / 0.01
+
+
 def test_it_errs_as_published_on_magic() -> None:
     """The authors' program, with inputs in [0, 1]: 16.68 % over the whole set in one order."""
     X, y = magic()

@@ -116,6 +116,18 @@ def test_coverage_when_the_scale_jumps_by_a_thousand() -> None:
     assert state.scores.shape == (100,)
 
 
+def test_the_mean_lag_is_that_of_the_scores_kept() -> None:
+    conformal = Conformal(level=0.5)
+    state, mean = conformal.init(), 0.0
+    for t in range(1, 301):
+        lag = 0 if t <= 200 else 10
+        conformal.learn(state, score=1.0, issued=1.0, lag=lag)
+        mean += (lag - mean) / min(t, 20)
+        assert state.mean_lag == pytest.approx(mean)
+    # All of the 20 scores that are kept came late.
+    assert mean > 9.9
+
+
 def test_the_first_rounds_have_sensible_thresholds() -> None:
     scores = np.abs(np.random.default_rng(2).standard_normal(20))
     _, _, issued = play(Conformal(), lambda t, q: scores.item(t), [0] * 20)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order.steps import FirstOrderConfig, gradient_step
+from okl_core.first_order.steps import FirstOrderConfig, folded, gradient_step, into_ball, open_horizon
 
 
 def recording() -> RoundRng:
@@ -28,6 +28,30 @@ def test_step_sizes() -> None:
     doubling = FirstOrderConfig(step_size="horizon", step_factor=8.0)
     powers = [1, 2, 4, 4, 8, 8, 8, 8, 16]
     assert [doubling.eta(t) for t in range(1, 10)] == [8.0 / math.sqrt(T) for T in powers]
+
+
+def test_a_horizon_that_nobody_knows_is_the_next_power_of_two() -> None:
+    assert [open_horizon(t) for t in (1, 2, 3, 1024, 1025)] == [1, 2, 4, 1024, 2048]
+    assert [open_horizon(t, first=16) for t in (1, 16, 17)] == [16, 16, 32]
+
+
+def test_a_projection_to_the_ball_shrinks_only_what_is_outside() -> None:
+    assert into_ball(36.0, 3.0) == (0.5, 9.0)
+    assert into_ball(9.0, 3.0) == (1.0, 9.0)
+    assert into_ball(-1e-20, 3.0) == (1.0, 0.0)
+    assert into_ball(1e300, math.inf) == (1.0, 1e300)
+    assert math.isnan(into_ball(math.nan, 3.0)[1])
+
+
+def test_a_scale_is_folded_into_the_coefficients_long_before_it_underflows() -> None:
+    scale, total = 1.0, 1.0
+    for _ in range(1000):
+        scale, factor = folded(0.1 * scale)
+        total *= factor
+        assert 1e-9 <= scale <= 1.0
+        assert factor == 1.0 or (1e-10 < factor < 1e-9 and scale == 1.0)
+    assert total == 0.0
+    assert folded(0.5) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,20 @@ def test_it_is_its_definition(n: int, d: int, chunk: int, monkeypatch: pytest.Mo
         assert (found == found.T).all()
 
 
+def test_a_sample_at_the_end_of_a_ball_is_in_it() -> None:
+    X, y = np.array([[0.0], [8.0]]), np.array([1.0, 2.0])
+    values, is_supported = slopes(X.T, y, 1, range(2), Scales(bandwidth=1.0, difference_step=0.5, min_count=1.0))
+    assert is_supported.all()
+    assert values.tolist() == [0.0, 0.0]
+
+
+def test_more_samples_than_there_are_never_suffice() -> None:
+    X, y = samples(20, 2)
+    assert gradient_outer_product(X, y, bandwidth=100.0, difference_step=1.0, min_count=20).any()
+    for count in (21, 10**400):
+        assert not gradient_outer_product(X, y, bandwidth=100.0, difference_step=1.0, min_count=count).any()
+
+
 def test_the_published_count_leaves_nothing_where_one_finds_the_direction() -> None:
     X, y = samples(1022, 5)
     assert (gradient_outer_product(X, y, min_count="published", points=60) == 0.0).all()

@@ -309,6 +309,12 @@ def test_few_directions_cost_few_errors(d: int, directions: int, restart: float,
     assert min(empty.cosine, full.cosine) >= 0.95
 
 
+@pytest.mark.parametrize(("dim", "slopes_a_round"), [(1, 8), (16, 124), (17, 17)])
+def test_slopes_are_measured_in_fewer_rounds_up_to_16_inputs(dim: int, slopes_a_round: int) -> None:
+    # 31 d slopes in 64 / 16 of the next 64 rounds, or in half of them.
+    assert WorkSchedule.after(62, 31, dim).slopes_a_round == slopes_a_round
+
+
 @pytest.mark.parametrize("dim", [1, 2, 16, 17, 300])
 @pytest.mark.parametrize("points", [1, 16, 2048])
 def test_the_schedule_ends_before_the_next_phase_does(dim: int, points: int) -> None:

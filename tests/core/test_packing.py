@@ -247,6 +247,21 @@ def test_the_bound_is_the_published_one_where_kappa_is_rho() -> None:
     )
 
 
+def test_directions_shorter_than_the_radius_need_no_more_centres() -> None:
+    # rho = 2, so the radius in round 100 is 0.215; the roots of the eigenvalues are 1, 0.3 and 0.1.
+    eps = 100 ** (-1.0 / 3.0)
+    expected = (8.0 * math.sqrt(2.0) / eps) ** 2 * 0.3
+    assert most_centres(np.array([1.0, 0.09, 0.01]), 100) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("eigenvalues", [[1.0, 0.1, 0.2], [0.5, 0.2, 0.1], [2.0, 0.2, 0.1], [1.0, 0.2, 0.0]])
+def test_eigenvalues_that_are_no_metrics_are_refused(eigenvalues: list[float]) -> None:
+    learner = packing("identity", 3)
+    learner.run(np.zeros((5, 3)), np.full(5, 0.5))
+    with pytest.raises(StateFormatError, match="descend from 1"):
+        restore(learner.spec, learner.state() | {"packing.radius.eigenvalues": np.array(eigenvalues)})
+
+
 def test_centres_are_farther_apart_than_the_radius() -> None:
     metric, M = metric_of("full", 3)
     learner = packing(metric, 3)

@@ -328,6 +328,33 @@ def test_a_merged_function_that_vanishes_stays_zero() -> None:
     assert learner.state()["coefficients"].tolist() == [0.0]
 
 
+def test_a_scale_that_shrinks_in_every_round_does_not_underflow() -> None:
+    # The guess is right, so the rate does not fall, and every step leaves the ball.
+    X, y = np.zeros((2000, 2)), np.ones(2000)
+    single, blocks = make({"norm_bound": 0.5}), make({"norm_bound": 0.5})
+    for x, truth in zip(X, y, strict=True):
+        single.update(x, truth)
+    blocks.run(X, y)
+    for learner in (single, blocks):
+        state = state_of(learner)
+        assert learner.describe()["ald_rounds"] == 1999
+        assert 1e-9 <= state.scale <= 1.0
+        assert state.scale * state.coefficients.view == pytest.approx([0.5])
+
+
+def test_the_conditioning_after_a_removal_is_that_of_the_points_kept() -> None:
+    X, y = stream(6, 200, 0.3)
+    learner = make({"kernel": NARROW, "budget": 12, "pomd_budget": 11, "window": 4})
+    rounds = zip(X, y, strict=True)
+    while not learner.describe()["removals"]:
+        learner.update(*next(rounds))
+    # The same point twice makes the kernel matrix singular, but phase 2 projects nothing.
+    for truth in (1.0, -1.0, 1.0, -1.0):
+        learner.update(np.zeros(2), truth)
+    assert learner.describe()["dictionary"] == 10
+    assert learner.conditioning < 1000.0
+
+
 def test_a_point_that_the_factor_refuses_changes_nothing() -> None:
     # A record says that the same input was far from the span of itself, which no arithmetic finds.
     x, refused = np.array([0.5, 0.5]), b"\x01\x00"

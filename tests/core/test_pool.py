@@ -103,6 +103,16 @@ def test_regret_to_a_sequence_that_switches(
     assert own.sum() <= best.min() + overhead / aggregation.eta + 1e-9
 
 
+@pytest.mark.parametrize("C", [1.0, 3.0])
+def test_the_forecast_of_squared_loss_is_that_of_the_substitution_function(C: float) -> None:
+    aggregation = ValueAggregation("squared", "aggregating", C, 0.0, of_labels=False)
+    p, v = np.array([0.7, 0.2, 0.1]), np.array([-0.4, 0.9, 0.1]) * C
+    # The least loss that the mixture allows for the truths C and -C; their difference is 4 C times the forecast.
+    least = [-2.0 * C * C * math.log(sum(p * np.exp(-((v - y) ** 2) / (2.0 * C * C)))) for y in (-C, C)]
+    value = aggregation.forecast(p, v).value
+    assert value == pytest.approx((least[0] - least[1]) / (4.0 * C), rel=1e-12)
+
+
 @pytest.mark.parametrize(("loss", "name"), AGGREGATIONS)
 def test_an_expert_without_weight_comes_back(loss: MixedLoss, name: AggregationName) -> None:
     """The first errs so long that its weight is no number above 0, and then never again."""

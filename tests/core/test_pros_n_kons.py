@@ -19,6 +19,7 @@ from okl_core.kernels.points import Points
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
 from okl_core.linalg.symmetric import Symmetric
 from okl_core.losses import LOSSES
+from okl_core.second_order.embedding import AldDictionary, Embedding
 from okl_core.second_order.newton import NewtonRule, Step
 from okl_core.second_order.posterior import Posterior
 from okl_core.second_order.space_and_rule import Moments
@@ -139,6 +140,47 @@ def test_budget_is_kept(budget: int) -> None:
     learner.run(*stream("squared", seed=6, rounds=1000))
     assert learner.describe()["dictionary"] == budget
     assert learner.nbytes == bounded
+
+
+def test_a_point_of_which_rounding_alone_would_be_left_joins_no_ald_dictionary() -> None:
+    # Outside the span is 1e-7 of k(x, x): more than the threshold's square, less than a coordinate needs.
+    config = {"dictionary": {"kind": "ald", "threshold": 1e-4}}
+    single, blocks = (create({"kind": "pros-n-kons", "config": config}, 1) for _ in range(2))
+    X, y = np.array([[0.0], [3.2e-4], [1.0]]), np.ones(3)
+    for x in X:
+        single.update(x, 1.0)
+    blocks.run(X, y)
+    assert single.describe()["dictionary"] == blocks.describe()["dictionary"] == 2
+
+
+def test_a_replay_gives_a_point_the_coordinate_that_was_recorded() -> None:
+    # Other arithmetic finds 1e-9 of the point outside the span, too little for a coordinate.
+    embedding, rng = Embedding(Gaussian(), AldDictionary(), None), RoundRng(0)
+    for choices, expected in ((b"\x01", (1e-6, True)), (b"\x00", (1e-9, False))):
+        rng.begin(choices, 1)
+        assert embedding.coordinate_of(1e-9, 1.0, rng) == expected
+
+
+def test_sampling_keeps_nothing_once_the_budget_is_used_up() -> None:
+    X, y = stream("squared")
+    config = {"kernel": {"kind": "gaussian", "sigma": 0.2}, "budget": 5}
+    single, blocks = (create({"kind": "pros-n-kons", "config": config}, 2) for _ in range(2))
+    for x, truth in zip(X, y.tolist(), strict=True):
+        single.update(x, truth)
+        assert ("space.embedding.kept.roots" in single.state()) is (single.describe()["dictionary"] < 5)
+    blocks.run(X, y)
+    assert "space.embedding.kept.roots" not in blocks.state()
+
+
+def test_the_conditioning_does_not_depend_on_the_unit_of_the_kernel() -> None:
+    def conditioning(size: float) -> float:
+        config = {"kernel": {"kind": "linear"}, "regularization": size**2, "clip": 1.0}
+        config["dictionary"] = {"kind": "ald", "threshold": 0.1}
+        learner = create({"kind": "pros-n-kons", "config": config}, 2)
+        learner.run(size * np.array([[1.0, 0.0], [0.6, 0.8], [1.0, 0.1]]), np.array([0.5, -0.5, 0.2]))
+        return learner.conditioning
+
+    assert conditioning(1e-4) == pytest.approx(conditioning(1.0), rel=1e-6)
 
 
 def test_repeated_points_add_no_coordinate() -> None:

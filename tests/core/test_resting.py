@@ -115,6 +115,13 @@ def test_every_unit_has_its_turn_while_the_turns_become_rarer(every: int) -> Non
         assert set(np.diff(turns[-5:])) == {every}
 
 
+LENGTHS = {1023: 4, 1024: 5, 12287: 15, 12288: 16, 13312: 16, 28671: 16, 28672: 32, 10**9: 100}
+
+
+def test_a_turn_becomes_longer_with_the_rounds_that_begin_it() -> None:
+    assert {t: stretches_a_turn(t, 100) for t in LENGTHS} == LENGTHS
+
+
 @pytest.mark.parametrize(("dim", "first"), [(1, 1024), (64, 1024), (80, 1280)])
 def test_experts_that_have_many_inputs_to_learn_play_longer(dim: int, first: int) -> None:
     weights, usual, rng = np.array([0.9, 0.1, 0.0]), CALM, RoundRng(0)
@@ -130,6 +137,12 @@ def test_choices_by_which_all_would_rest_are_no_replay() -> None:
     rng.begin(replay=bytes(3))
     with pytest.raises(ReplayDivergence, match="all experts"):
         awake_after(101 * STRETCH, np.ones(2), weights, np.arange(2), usual, 16, 1, rng)
+
+
+def test_the_usual_loss_is_that_of_some_thousands_of_rounds() -> None:
+    usual = UsualLoss(0.5, 0.25, 0.0)
+    assert usual.after(4096, 1.5).mean == 0.5 + 1.0 / 4096.0
+    assert usual.after(10**6, 1.5) == usual.after(4096 * 64 + 1, 1.5) == UsualLoss(0.5 + 2.0**-12, 0.25 + 2.0**-11, 1.5)
 
 
 def test_a_stretch_is_unusual_by_the_mean_and_its_deviation() -> None:

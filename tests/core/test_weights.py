@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.optimize import minimize
 import okl_core
 from okl_core import Gaussian, OnlineLearner, ReservoirLearner
 from okl_core.errors import ShapeError, WeightError
+from okl_core.learners.aioli import AioliConfig
 from okl_core.types import F64
 
 KERNEL = {"kind": "gaussian", "sigma": 0.7}
@@ -155,6 +157,29 @@ def test_the_bounds_of_least_squares_hold_with_weights(
         assert 0.0 < told["bound"] < np.inf
 
 
+@pytest.mark.parametrize(
+    ("kind", "clip", "weight", "factor"),
+    [
+        ("kernel-ridge", 2.0, 0.5, 4.0 * 4.0),
+        ("kernel-ridge", 2.0, 3.0, 3.0 * 4.0 * 4.0),
+        ("kernel-aar", None, 0.5, 1.0),
+        ("kernel-aar", None, 1.5, 1.0 / 0.5),
+        ("kernel-aar", 2.0, 1.5, 1.0 / 0.5),
+        # 8 omega Y^2, which is less than 1 / (2 - omega).
+        ("kernel-aar", 2.0, 1.999, 8.0 * 1.999 * 4.0),
+        ("kernel-aar", 2.0, 3.0, 8.0 * 3.0 * 4.0),
+    ],
+)
+def test_the_bounds_of_least_squares_are_those_of_the_table(
+    kind: str, clip: float | None, weight: float, factor: float
+) -> None:
+    X, y, _ = stream(60)
+    learner = made({"kind": kind, "config": {"kernel": KERNEL, "clip": clip}})
+    learner.run(X, y, weight=np.full(60, weight))
+    told = learner.describe()
+    assert told["bound"] == pytest.approx(factor * told["log_det"], rel=1e-9)
+
+
 @given(st.integers(0, 10_000), st.sampled_from((1.0, 1.9, 8.0, 100.0)))
 def test_the_bound_of_aioli_holds_with_weights(seed: int, heaviest: float) -> None:
     X, y, weights = stream(60, seed, heaviest=heaviest)
@@ -171,6 +196,27 @@ def test_the_bound_of_aioli_holds_with_weights(seed: int, heaviest: float) -> No
 
     best = min(minimize(objective, start, method="Nelder-Mead").fun for start in (np.zeros(2), np.array([2.0, 0.0])))
     assert weights @ losses - best <= told["bound"] + 1e-6
+
+
+def test_the_bound_of_aioli_is_what_each_round_adds_to_the_minimum() -> None:
+    X, y, weights = stream(heaviest=100.0)
+    lam, kappa = 0.5, 1.0 + np.linalg.norm(X, axis=1)
+    learner = made({"kind": "aioli", "config": {"regularization": lam, "intercept": False}})
+    values = learner.run(X, y, weight=weights).values
+    A, s, bound, heavy = 2.0 * lam * np.eye(2), np.zeros(2), 0.0, 0
+    for t, (x, a, truth, omega) in enumerate(zip(X, values.tolist(), y.tolist(), weights.tolist(), strict=True)):
+        h = max(1.0, math.sqrt((weights[:t] ** 2).mean())) if t else 1.0
+        m, q = x @ np.linalg.solve(A, s), x @ np.linalg.solve(A, x)
+        p = 1.0 / (1.0 + math.exp(truth * a))
+        w, g = omega * p * (1.0 - p) / kappa[t], -truth * p
+        # The excess of the loss over the growth of the minimum, without its last term, which is never above 0.
+        excess = 0.5 * omega * (omega * g * g * q - 2.0 * g * (m - a)) / (1.0 + w * q)
+        heavy += omega > 2.0 * h
+        bound += excess if omega > 2.0 * h else omega * h * p * (1.0 - p) * q / (1.0 + w * q)
+        A += w * np.outer(x, x)
+        s += (w * a + omega * truth * p) * x
+    assert heavy > 3
+    assert learner.describe()["bound"] == pytest.approx(bound, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["aioli", "kernel-aioli", "fourier-aioli"])
@@ -240,13 +286,25 @@ def test_aioli_hedges_for_no_weight_that_rounding_made(kind: str, half_life: int
     np.testing.assert_allclose(made(LEARNERS[kind]).run(X, y).values, values, rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("half_life", [8, 16, 100, 10**9])
+def test_fading_rounds_of_weight_one_leave_a_hedge_of_one(half_life: int) -> None:
+    rule = AioliConfig(half_life=half_life).rule
+    squares = 0.0
+    for t in range(3000):
+        assert rule.hedge_after(squares, t) == 1.0
+        squares = rule.fade * squares + 1.0
+
+
 @given(st.integers(0, 10_000), st.sampled_from((1.0, 8.0, 100.0)), st.sampled_from(("curvature", 0.6, "adaptive")))
 def test_the_bound_of_the_online_newton_step_holds_with_weights(seed: int, heaviest: float, step: Any) -> None:
     X, y, weights = stream(60, seed, heaviest=heaviest)
     config = {"loss": "squared", "clip": 1.0, "step": step, "regularization": 0.5, "intercept": False}
     learner = made({"kind": "ons", "config": config})
-    losses = learner.run(X, y, weight=weights).losses
+    values, losses = (info := learner.run(X, y, weight=weights)).values, info.losses
     told = learner.describe()
+    if step == 0.6:
+        # The curvature of the squared loss is 1/8.
+        assert told["bound_step"] == pytest.approx(2.0 * (0.6 - 0.125) * (weights @ (2.0 * (values - y)) ** 2))
     v = np.linalg.solve(X.T @ (weights[:, None] * X) + 0.25 * np.eye(2), X.T @ (weights * y))
     v *= min(1.0, 1.0 / np.abs(X @ v).max())
     best = weights @ (y - X @ v) ** 2

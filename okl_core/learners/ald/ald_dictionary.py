@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
+from okl_core.first_order.steps import open_horizon
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.kernels.rounding import magnified
@@ -56,7 +57,7 @@ class AldConfig(LearnerConfig):
 
     def horizon_at(self, t: int) -> int:
         """T in round t."""
-        return self.horizon or max(FIRST_HORIZON, 1 << (t - 1).bit_length())
+        return self.horizon or open_horizon(t, FIRST_HORIZON)
 
     def threshold_at(self, t: int) -> float:
         """The threshold in round t."""

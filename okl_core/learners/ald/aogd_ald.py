@@ -26,7 +26,7 @@ from typing import ClassVar, final
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.first_order.steps import kernel_sum
+from okl_core.first_order.steps import into_ball, kernel_sum
 from okl_core.learners.ald.ald_dictionary import condition, is_far, see
 from okl_core.learners.ald.aogd_ald_state import PROJECTS, STORES, AogdAldConfig, AogdAldState
 from okl_core.linalg.cholesky import Factor
@@ -134,11 +134,9 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
         if seen is None and len(state.points) == config.budget:
             norm2, at_x, size = _without_oldest(config, state, row, value)
             lost = (norm2 - state.norm2 + 2.0 * U * size) / (2.0 * eta) + 2.0 * error * (value - at_x)
-        norm2 = max(norm2 - 2.0 * g * at_x + g * g * delta, 0.0)
+        norm2 = norm2 - 2.0 * g * at_x + g * g * delta
         require_finite(t, norm2, lost)
-        shrink = 1.0
-        if norm2 > U * U:
-            shrink, norm2 = U / math.sqrt(norm2), U * U
+        shrink, norm2 = into_ball(norm2, U)
         answer = Forecast(value), error * error, rng.choices()
         return AogdAldRound(t, x, y, *answer, point, g, beta, joined, shrink, norm2, gain, lost)
 

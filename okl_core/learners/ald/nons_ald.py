@@ -33,7 +33,6 @@ import numpy as np
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.workload import embedding_work
 from okl_core.learners.ald.ald_dictionary import condition, is_far, see
 from okl_core.learners.ald.nons_ald_state import Cost, Costs, NonsAldConfig, NonsAldState, cost_of_clip, cost_of_step
 from okl_core.linalg.cholesky import Factor
@@ -162,8 +161,7 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
 
     def extra_work(self, config: NonsAldConfig, state: NonsAldState, rounds: int) -> float:
         """Where old rounds become lighter, A^{-1} is made anew."""
-        is_due = config.forgetting.is_due_within(state.t, rounds)
-        return embedding_work(len(state.posterior) + rounds) if is_due else 0.0
+        return config.forgetting.discount_work(state.t, rounds, len(state.posterior) + rounds)
 
     def describe(self, config: NonsAldConfig, state: NonsAldState) -> dict[str, float]:
         numbers = {

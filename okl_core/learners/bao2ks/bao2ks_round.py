@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order.steps import SMALLEST_SCALE
+from okl_core.first_order.steps import folded, into_ball
 from okl_core.learners.bao2ks.bao2ks_state import Bao2ksConfig, Bao2ksState
 
 ROUNDING = 1e-12
@@ -124,11 +124,9 @@ def _length(square: float, kappa: float) -> float:
 
 def _into_ball(config: Bao2ksConfig, state: Bao2ksState, norm2: float) -> tuple[float, float]:
     """The factor that projects a function of this squared norm to the ball of radius U, and the squared norm after it."""
-    if norm2 <= config.norm_bound**2:
-        return 1.0, max(norm2, 0.0)
     if not math.isfinite(norm2):
         raise DivergedError(f"round {state.t + 1} overflows; scale the inputs down, or take smaller steps")
-    return config.norm_bound / math.sqrt(norm2), config.norm_bound**2
+    return into_ball(norm2, config.norm_bound)
 
 
 def absorb(state: Bao2ksState, decision: Bao2ksDecision) -> tuple[float, float]:
@@ -146,10 +144,7 @@ def absorb(state: Bao2ksState, decision: Bao2ksDecision) -> tuple[float, float]:
     state.pull += step.pull / state.scale
     own = step.own / state.scale
     state.norm2, state.inner = step.norm2, step.inner
-    state.scale *= step.shrink
-    if state.scale >= SMALLEST_SCALE:
-        return own, 1.0
-    factor, state.scale = state.scale, 1.0
+    state.scale, factor = folded(state.scale * step.shrink)
     state.pull *= factor
     return factor * own, factor
 

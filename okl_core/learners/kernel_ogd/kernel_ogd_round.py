@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order.steps import SMALLEST_SCALE, recorded_slope
+from okl_core.first_order.steps import folded, into_ball, recorded_slope
 from okl_core.learners.kernel_ogd.kernel_ogd_state import KernelOgdConfig, KernelOgdState
 from okl_core.losses import LOSSES
 
@@ -90,12 +90,8 @@ def projected_step(
             a, f, k, own = oldest()
             a *= shrink
             norm2 += a * (a * own - 2.0 * (shrink * f + weight * k))
-        if norm2 < 0.0:
-            norm2 = 0.0
-        U = config.norm_bound
-        if U is not None and norm2 > U * U:
-            back = U / math.sqrt(norm2)
-            shrink, weight, norm2 = back * shrink, back * weight, U * U
+        back, norm2 = into_ball(norm2, math.inf if config.norm_bound is None else config.norm_bound)
+        shrink, weight = back * shrink, back * weight
     # The squared losses are a fourth of slope^2, and must be finite before the round is learned.
     if not math.isfinite(m + weight + slope * slope + norm2 + bound_gradient):
         raise DivergedError(f"round {t} overflows; scale the inputs down, or take smaller steps")
@@ -109,8 +105,5 @@ def absorb(state: KernelOgdState, step: KernelOgdStep) -> float:
     """
     state.t += 1
     state.norm2, state.kappa, state.bound_gradient = step.norm2, step.kappa, step.bound_gradient
-    state.scale *= step.shrink
-    if state.scale >= SMALLEST_SCALE:
-        return 1.0
-    factor, state.scale = state.scale, 1.0
+    state.scale, factor = folded(state.scale * step.shrink)
     return factor

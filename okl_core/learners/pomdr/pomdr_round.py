@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from okl_core.contract.rng import RoundRng
-from okl_core.first_order.steps import SMALLEST_SCALE
+from okl_core.first_order.steps import folded, into_ball
 from okl_core.learners.pomdr.pomdr_removal import Removal, most_similar, remove
 from okl_core.learners.pomdr.pomdr_state import OMDR, POMD, PomdrConfig, PomdrState
 from okl_core.linalg.cholesky import Factor
@@ -116,7 +116,7 @@ def mirror_step(
 ) -> PomdrStep:
     """Compute the step of a round with loss. Nothing changes."""
     y, rate, kappa, D, prime, g, k = view
-    U, half, size = config.norm_bound, config.budget // 2, len(state.coefficients)
+    half, size = config.budget // 2, len(state.coefficients)
     # |u|^2 and <u, g_t> for u = k(x_t, .): eq. (7), (8)
     square, inner = kappa, g
     beta = row = None
@@ -135,10 +135,7 @@ def mirror_step(
     # |f' + weight u|^2, where <f', u> = f'(x_t): u is k(x_t, .), or its projection onto span S, in which f' lies.
     weight = y * rate
     # Not weight^2 first: where every kappa so far is tiny it is infinite, and an input of 0 would make a NaN of it.
-    norm2 = max(state.norm2 + weight * (weight * square + 2.0 * prime), 0.0)
-    shrink = 1.0
-    if norm2 > U * U:
-        shrink, norm2 = U / math.sqrt(norm2), U * U
+    shrink, norm2 = into_ball(state.norm2 + weight * (weight * square + 2.0 * prime), config.norm_bound)
     removal = None
     if state.phase == OMDR and size + 1 == config.budget:
         a = shrink * np.append(state.scale * state.coefficients.view, weight)
@@ -173,11 +170,9 @@ def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
         state.coefficients.append(weight)
         if step.nearest >= 0:
             state.nearest.append(float(step.nearest))
-    state.scale *= step.shrink
-    if state.scale >= SMALLEST_SCALE:
-        return 1.0
-    factor, state.scale = state.scale, 1.0
-    state.coefficients.view[:] *= factor
+    state.scale, factor = folded(state.scale * step.shrink)
+    if factor != 1.0:
+        state.coefficients.view[:] *= factor
     return factor
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from okl_core.contract.state import require_indices, require_lengths, require_positive
 from okl_core.errors import StateFormatError
+from okl_core.first_order.steps import open_horizon
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
@@ -73,7 +74,7 @@ class PomdrConfig(LearnerConfig):
 
     def horizon_at(self, t: int) -> int:
         """T in round t."""
-        return self.horizon or max(FIRST_HORIZON, 1 << (t - 1).bit_length())
+        return self.horizon or open_horizon(t, FIRST_HORIZON)
 
     def pomd_budget_at(self, t: int) -> int:
         """B0 in round t."""
