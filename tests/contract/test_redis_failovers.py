@@ -13,7 +13,7 @@ import redis
 from redis.asyncio.connection import ConnectionPool
 
 from okl.errors import StoreError, StoreUnavailable
-from service.store.base import Behind, Committed, Tip
+from service.store.base import Behind, Committed, Gone, Tip
 from service.store.redis_cluster import Cluster
 from service.store.redis_connections import WATCH_S, Lanes
 from tests.contract.redis_sessions import Storm, append, eventually, first_tip, opened
@@ -245,6 +245,28 @@ async def test_a_session_whose_slot_moves_is_waited_for(tmp_path: Path) -> None:
                 masters[server].execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
             assert outcomes_of(await commit) == []
             assert (await read(hasty, None)).head.tip == entry(FIRST, "x").tip
+
+
+async def test_slots_that_have_moved_close_no_connections(tmp_path: Path) -> None:
+    with redis_cluster(tmp_path) as servers, contextlib.ExitStack() as stack:
+        masters = [stack.enter_context(connect(server.port)) for server in servers[:3]]
+        ids = [master.execute_command("CLUSTER MYID") for master in masters]
+
+        def received() -> list[int]:
+            return [master.info("stats")["total_connections_received"] for master in masters]
+
+        async with opened(f"redis+cluster://127.0.0.1:{servers[0].port}") as store:
+            names = [f"s{i}" for i in range(30)]
+            for name in names:  # so that each master has a connection
+                await store.head(name)
+            before = received()
+            for name in names:
+                slot = masters[0].cluster("keyslot", f"okl:{{{name}}}:head")
+                target = (slot // 5462 + 1) % 3
+                for master in (masters[target], masters[slot // 5462]):
+                    master.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+                assert await store.head(name) == Gone()
+            assert received() == before
 
 
 class ClosingClient:
