@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
@@ -119,9 +120,11 @@ class Challengers:
     async def list(self, champion: str) -> Sequence[ChallengerStatus]:
         """List the challengers by name. Raises SessionNotFound."""
         head = unless_gone(await self._store.head(champion), champion)
-        names = await challengers_of(self._store, champion)
-        heads = [(await self._store.head(name)) for name in names]
-        return [await self._status(champion, own, head) for own in heads if isinstance(own, Head)]
+        found: list[ChallengerStatus] = []
+        for own in await challengers_of(self._store, champion):
+            with suppress(SessionNotFound):  # it was detached or promoted meanwhile
+                found.append(await self._status(champion, unless_gone(await self._store.head(own), own), head))
+        return found
 
     async def inspect(self, champion: str, name: str) -> ChallengerStatus:
         """Return one challenger's status. Raises SessionNotFound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 UNKNOWN = "–"
 LONGEST = 200
 """The most characters of a value that a table cell shows."""
+
+_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Unescaped, those of a client's text would also turn the page's own words around."""
 
 _BYTES = ("B", "KB", "MB", "GB", "TB")
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -112,18 +116,23 @@ def span(low: float | None, high: float | None) -> str:
 
 
 def value(given: Any) -> str:
-    """A JSON value on one line, truncated if it is long. A text is shown without quotes, unless it is empty."""
+    """A JSON value on one line, truncated if it is long. A text is shown without quotes, unless it is empty; its
+    characters that turn the direction of what follows are escaped."""
     # Each element of a list or object takes at least one character.
     if isinstance(given, list):
         given = given[:LONGEST]
     elif isinstance(given, dict):
         given = dict(islice(given.items(), LONGEST))
     text = given if isinstance(given, str) and given else json_line(given)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return _straight(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 
 def json_line(given: Any) -> str:
-    return json.dumps(given, ensure_ascii=False)
+    return _straight(json.dumps(given, ensure_ascii=False))
+
+
+def _straight(text: str) -> str:
+    return _TURNS.sub(lambda found: f"\\u{ord(found[0]):x}", text)
 
 
 def delayed(bin: dict[str, Any]) -> tuple[float | None, float | None, int]:

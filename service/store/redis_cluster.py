@@ -7,12 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
 from redis.asyncio import RedisCluster
-from redis.exceptions import ResponseError
+from redis.exceptions import ClusterError, ResponseError
 
 from okl.errors import StoreUnavailable
 
 from .redis_connections import CLOSED_MEANWHILE, DEADLINE_S, Command
 from .redis_errors import FAILURES, is_refusal, log_failure, store_error
+
+MOVING_S = 0.05
+"""The pause before a call whose slot is being moved is sent again."""
+
+DRIVER_TRIES_S = 0.5
+"""Enough for the driver's own attempts at such a call: it gives up after 0.4 seconds."""
 
 
 @final
@@ -76,17 +82,33 @@ class Cluster:
         return await self._served(lambda: self._client.execute_command(*command, **options))
 
     async def _served(self, send: Callable[[], Awaitable[Any]]) -> Any:
-        if self._free is None:
-            raise StoreUnavailable("The store is not open.")
+        deadline = asyncio.get_running_loop().time() + self._deadline_s
         try:
-            # A node's pool raises instead of waiting, so the semaphore bounds calls by its connections.
-            async with asyncio.timeout(self._deadline_s), self._free:
-                try:
-                    return await send()
-                except CLOSED_MEANWHILE:
-                    return await send()
+            async with asyncio.timeout_at(deadline):
+                return await self._until_moved(send, deadline - DRIVER_TRIES_S)
         except (*FAILURES, *CLOSED_MEANWHILE) as error:
             if is_refusal(error):
                 raise
             log_failure(error, self._server)
             raise store_error(error) from error
+
+    async def _until_moved(self, send: Callable[[], Awaitable[Any]], last: float) -> Any:
+        """Send a call, and again while its slot moves to another node, until the time `last`. Meanwhile no node runs a script
+        unless it has all of the keys, and the driver misdirects some of the other calls.
+        """
+        while self._free is not None:
+            try:
+                # A node's pool raises instead of waiting, so the semaphore bounds calls by its connections.
+                async with self._free:
+                    return await self._sent(send)
+            except ClusterError:
+                if asyncio.get_running_loop().time() >= last:
+                    raise
+            await asyncio.sleep(MOVING_S)
+        raise StoreUnavailable("The store is not open.")
+
+    async def _sent(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await send()
+        except CLOSED_MEANWHILE:
+            return await send()

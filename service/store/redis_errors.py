@@ -9,6 +9,7 @@ from redis.exceptions import (
     AuthorizationError,
     BusyLoadingError,
     ClusterDownError,
+    ClusterError,
     ConnectionError,
     MasterDownError,
     NoPermissionError,
@@ -64,7 +65,7 @@ def store_error(error: Exception) -> StoreError:
             return StoreUnavailable("Redis has no master that takes writes.")
         case OutOfMemoryError():
             return StoreUnavailable("Redis is out of memory.")
-        case ClusterDownError() | TryAgainError() | RedisClusterException():
+        case ClusterDownError() | TryAgainError() | ClusterError() | RedisClusterException():
             return StoreUnavailable("The Redis cluster does not serve this session now.")
         case ConnectionError() | OSError():
             return StoreUnavailable("Redis cannot be reached.")

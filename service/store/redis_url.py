@@ -156,6 +156,8 @@ def _single(parts: SplitResult, settings: _Settings) -> Lanes:
 def _cluster(parts: SplitResult, settings: _Settings) -> Cluster:
     defaults = {"max_connections": MAX_CONNECTIONS, **_defaults(settings), "retry": Retry(BACKOFF, RETRIES)}
     defaults["socket_timeout"] = defaults["socket_connect_timeout"]
+    # After every fifth call for a slot that has moved, the driver would close all connections, with the calls in flight.
+    defaults["reinitialize_steps"] = 0
     options: dict[str, Any] = {**defaults, **parse_url(parts._replace(scheme="redis").geturl())}
     client = RedisCluster(**options)
     server = ",".join(client.nodes_manager.startup_nodes)

@@ -312,6 +312,9 @@ def test_fields_write_the_input(open_page: Opened) -> None:
     written = json.loads(page.locator("#try-form textarea").input_value())
     assert (written["hour"], written["weekend"], written["note"]) == (5, None, "it's late")
     expect(page.locator("#try-curl")).to_contain_text("it'\\''s late")
+    page.locator("[data-field=note]").fill("\u202elate")
+    for shown in (page.locator("#try-curl").inner_text(), page.locator("#try-form textarea").input_value()):
+        assert r'"\u202elate"' in shown
 
 
 def test_an_input_for_numbers_is_silent_about_a_text(open_page: Opened, told: Told, seen: Seen) -> None:

@@ -13,7 +13,7 @@ import redis
 from redis.asyncio.connection import ConnectionPool
 
 from okl.errors import StoreError, StoreUnavailable
-from service.store.base import Behind, Committed, Tip
+from service.store.base import Behind, Committed, Gone, Tip
 from service.store.redis_cluster import Cluster
 from service.store.redis_connections import WATCH_S, Lanes
 from tests.contract.redis_sessions import Storm, append, eventually, first_tip, opened
@@ -219,6 +219,54 @@ async def test_a_list_finds_the_masters_of_a_cluster_anew(tmp_path: Path) -> Non
                 index = client.cluster("keyslot", "okl:sessions") // 5462
             servers[(index + 1) % 3].kill()
             assert len((await eventually(lambda: store.list(None, 300))).heads) == 200
+
+
+async def test_a_session_whose_slot_moves_is_waited_for(tmp_path: Path) -> None:
+    """No node runs a script while some of its keys have moved, or do not exist: 0.4 seconds of that are more than the driver
+    bears."""
+    with redis_cluster(tmp_path) as servers, contextlib.ExitStack() as stack:
+        masters = [stack.enter_context(connect(server.port)) for server in servers[:3]]
+        slot = masters[0].cluster("keyslot", JOURNAL)
+        source = slot // 5462
+        target = (source + 1) % 3
+        ids = [master.execute_command("CLUSTER MYID") for master in masters]
+        url = f"redis+cluster://127.0.0.1:{servers[0].port}"
+        async with opened(url) as store, opened(f"{url}?deadline_s=1") as hasty:
+            await store.create(NAME, b"record", FIRST)
+            masters[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+            masters[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+            with pytest.raises(StoreUnavailable, match="The Redis cluster does not serve this session now"):
+                await hasty.read(NAME)
+            commit = asyncio.ensure_future(store.commit(NAME, FIRST, [entry(FIRST, "x")]))
+            await asyncio.sleep(0.8)
+            for one in masters[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 10):
+                masters[source].execute_command("MIGRATE", "127.0.0.1", servers[target].port, one, 0, 5000)
+            for server in (target, source):
+                masters[server].execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+            assert outcomes_of(await commit) == []
+            assert (await read(hasty, None)).head.tip == entry(FIRST, "x").tip
+
+
+async def test_slots_that_have_moved_close_no_connections(tmp_path: Path) -> None:
+    with redis_cluster(tmp_path) as servers, contextlib.ExitStack() as stack:
+        masters = [stack.enter_context(connect(server.port)) for server in servers[:3]]
+        ids = [master.execute_command("CLUSTER MYID") for master in masters]
+
+        def received() -> list[int]:
+            return [master.info("stats")["total_connections_received"] for master in masters]
+
+        async with opened(f"redis+cluster://127.0.0.1:{servers[0].port}") as store:
+            names = [f"s{i}" for i in range(30)]
+            for name in names:  # so that each master has a connection
+                await store.head(name)
+            before = received()
+            for name in names:
+                slot = masters[0].cluster("keyslot", f"okl:{{{name}}}:head")
+                target = (slot // 5462 + 1) % 3
+                for master in (masters[target], masters[slot // 5462]):
+                    master.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+                assert await store.head(name) == Gone()
+            assert received() == before
 
 
 class ClosingClient:

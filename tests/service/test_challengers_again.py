@@ -15,7 +15,7 @@ from service.session.snapshot import pack
 from service.session.summary import decode_summary
 from service.store.base import Gone, Head, Reading
 from tests.service.api import Api, serving, serving_on
-from tests.service.challenged import AUTO, CLIPPED, attach, caught_up, session_of
+from tests.service.challenged import AUTO, CHAMPION, CLIPPED, attach, caught_up, session_of
 from tests.service.definitions import POMDR
 from tests.service.worker import Call, Watched
 
@@ -249,3 +249,21 @@ async def test_a_refused_snapshot_waits_for_no_challenger(watched: Watched, monk
         put = await asyncio.wait_for(api.http.put("/sessions/s/snapshot", content=blob, headers=stale), 20.0)
         assert put.status_code == 412, put.text
         watched.work()
+
+
+async def test_a_challenger_that_is_detached_meanwhile_is_left_out_of_the_list(watched: Watched) -> None:
+    """An open page of its champion that is told of a missing session says that its own is gone, and ends."""
+    async with serving_on(watched.as_store) as api:
+        await api.create(**CHAMPION)
+        for name in ("c", "d"):
+            await attach(api, challenger=name)
+
+        async def after(call: Call, answer: Any) -> Any:
+            if (call.method, *call.arguments) == ("head", "s~c"):
+                watched.work()
+                await api.call("DELETE", "/sessions/s/challengers/c", status=204)
+            return answer
+
+        watched.after = after
+        told = await api.call("GET", "/sessions/s/challengers")
+        assert [one["name"] for one in told["challengers"]] == ["d"]

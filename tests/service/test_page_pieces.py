@@ -208,3 +208,11 @@ def test_mistake_rates_and_rmse_are_not_compared_on_one_axis() -> None:
 
 def test_an_empty_text_can_be_seen() -> None:
     assert (formats.value(""), formats.value(" a")) == ('""', " a")
+
+
+def test_no_text_of_a_client_turns_the_words_of_a_page_around() -> None:
+    turned = "a\u202eb\u2066"
+    assert formats.value(turned) == "a\\u202eb\\u2066"
+    for shown in (formats.json_line({turned: [turned]}), formats.value({turned: [turned]})):
+        assert shown.isascii()
+        assert json.loads(shown) == {turned: [turned]}

@@ -1,5 +1,5 @@
 // The page of a session: its live charts, and its forms.
-import { call, curl, deleteForm, onSubmit, once, say } from "./api.js";
+import { call, curl, deleteForm, onSubmit, once, say, straight } from "./api.js";
 import { drawCharts } from "./charts.js";
 import { follow } from "./live.js";
 
@@ -62,7 +62,7 @@ if (tryForm) {
   tryForm.addEventListener("input", (event) => {
     const field = event.target;
     if (field.dataset.field !== undefined) {
-      box.value = JSON.stringify({ ...record(), [field.dataset.field]: valueOf(field) });
+      box.value = straight(JSON.stringify({ ...record(), [field.dataset.field]: valueOf(field) }));
     }
     showCurl();
   });
@@ -76,7 +76,7 @@ if (tryForm) {
     const { told } = answer;
     const forecast = told.label === "" ? '""' : (told.label ?? told.value);
     say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sureness(told)}`);
-    byId("try-answer").textContent = JSON.stringify(told, null, 2);
+    byId("try-answer").textContent = straight(JSON.stringify(told, null, 2));
     if (body.wait) soon();
   });
 }
