@@ -121,8 +121,9 @@ def _message(model: type[BaseModel], items: Sequence[Mapping[str, Any]]) -> str:
     """One message for the errors at one place: several are of the types that the value may be of."""
     given = items[0]["input"]
     if len(items) > 1:
-        first, *others = (in_words(item) for item in items)
-        return f"{' or '.join((first, *(other.removeprefix('must be ') for other in others)))}, not {_told(given)}"
+        first, *others = dict.fromkeys(in_words(item) for item in items)
+        words = first, *(other.removeprefix("must be ").removeprefix("must ") for other in others)
+        return f"{' or '.join(words)}, not {_told(given)}"
     (item,) = items
     match item["type"]:
         case "extra_forbidden":
@@ -145,9 +146,10 @@ def _told(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return quoted(value)
-    # Python writes no integer of more than 4,300 digits.
-    is_short = isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**16)
-    return str(value) if is_short else json_name(value)
+    if isinstance(value, int) and abs(value) >= 10**16:
+        # Python writes no integer of more than 4,300 digits.
+        return "an integer of more than 16 digits"
+    return str(value) if isinstance(value, int | float) else json_name(value)
 
 
 def unknown_field(model: type[BaseModel], location: Sequence[int | str]) -> str:

@@ -42,6 +42,14 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
         # A value of one type or another: one message, and no names of types in the path.
         ("pomdr", _gaussian(sigma=0), f"{KERNEL}.sigma: must be greater than 0 or 'median', not 0"),
         ("pomdr", _gaussian(sigma="mean"), f"{KERNEL}.sigma: must be a number or 'median', not 'mean'"),
+        ("packing", {"metric": 3}, "config.metric: must be 'identity' or a list, not 3"),
+        ("packing", {"metric": []}, "config.metric: must be 'identity' or have at least 1 item, not a list"),
+        (
+            "aioli",
+            {"regularization": 10**400},
+            "config.regularization: must be a number, not an integer of more than 16 digits",
+        ),
+        ("skegd", {"rank": 10**400}, "config.rank: must be at most 2000, not an integer of more than 16 digits"),
         ("pros-n-kons", _gaussian(metric={"a": 1}), f"{KERNEL}.metric: must be a list or 'learned', not an object"),
         ("one-vs-rest", {"member": {"kind": "aioli", "config": {"clip": 0}}}, "config.member.config.clip: "),
         (
