@@ -153,7 +153,8 @@ def amplified(K: int, hedge: float, length: float) -> float:
 def longest_calm(K: int, hedge: float) -> float:
     """Return a |phi| / sqrt(alpha) up to which `amplified` adds nothing to the replay tolerance."""
     power = _power(K, hedge)
-    return CALM if power == 0.0 else min(CALM, STRETCH * math.expm1(math.log(CALMEST) / power))
+    # From an exponent of 1 on it is CALM; with a hedge near 1 the exponential would overflow.
+    return CALM if power == 0.0 else min(CALM, STRETCH * math.expm1(min(1.0, math.log(CALMEST) / power)))
 
 
 def _power(K: int, hedge: float) -> float:

@@ -143,6 +143,32 @@ def test_no_parabola_is_above_the_loss(K: int, norm: float, spread: float, seed:
     assert left - 0.5 * kappa * (u - v) @ H @ (u - v) >= -1e-9 * (1.0 + abs(left))
 
 
+def test_the_numbers_of_the_table_are_those_of_their_definitions() -> None:
+    # B R = sqrt(2), so e^2.
+    assert rule.reach(4, 0.5, 8.0) == pytest.approx(math.log(1.0 + 3.0 * math.exp(2.0)))
+    assert rule.reach(2, 1e200, 1e100) == pytest.approx(math.sqrt(2.0) * 1e250)
+    for below in (1e-9, 9.9e-5, 1.1e-4, 0.5):
+        # The next term of the series is below^3 / 60.
+        assert rule.curvature(below) == pytest.approx(1.0 - below / 3.0 + below**2 / 12.0, abs=below**3 / 59.0 + 1e-8)
+    assert rule.curvature(20.0) == pytest.approx(2.0 * 19.0 / 400.0)
+
+
+@pytest.mark.parametrize("hedge", [0.3, 0.9, 0.999, 1.0])
+@pytest.mark.parametrize("K", [2, 3, 4, 50, 1000])
+def test_inputs_up_to_the_longest_calm_are_hardly_amplified(K: int, hedge: float) -> None:
+    calm = rule.longest_calm(K, hedge)
+    assert 0.0 < calm <= rule.CALM
+    assert rule.amplified(K, hedge, calm) <= rule.CANCELLED * rule.CALM + rule.CALMEST
+    assert calm == rule.CALM or rule.amplified(K, hedge, 1.001 * calm) > rule.CALMEST
+
+
+def test_a_hedge_near_one_overflows_nothing() -> None:
+    learner = create({"kind": "softmax-aioli", "config": {"classes": 4, "hedge": 0.9999}}, 1)
+    for t in range(8):
+        learner.update(np.array([t / 8.0]), float(t % 4))
+    assert learner.conditioning < 100.0
+
+
 def test_for_two_classes_it_is_aioli(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a hedge of 1, the same flattening, and twice the regularization: |W|^2 is half of |theta|^2."""
     rng = np.random.default_rng(0)
