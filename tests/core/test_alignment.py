@@ -92,7 +92,7 @@ def test_deltas_are_as_defined(kernel: Kernel, M: int) -> None:
 def test_deltas_across_blocks() -> None:
     kernel, (X, y) = KERNELS["gaussian"], stream(2 * BLOCK + 40)
     found = alignment.alignment_deltas(kernel, X, y, window=BLOCK + 7)
-    for t in [BLOCK - 1, BLOCK, BLOCK + 8, 2 * BLOCK + 3]:
+    for t in [BLOCK - 1, BLOCK, BLOCK + 8, 2 * BLOCK, 2 * BLOCK + 3]:
         past = slice(max(0, t - BLOCK - 7), t)
         guess = float(np.mean(y[past] * kernel.row(X[past], X[t])))
         assert found[t] == pytest.approx(max(1.0 - 2.0 * y[t] * guess, 0.0), rel=1e-9)

@@ -258,6 +258,29 @@ def test_inputs_too_small_for_the_factor_count_with_the_others(seed: int, delays
     assert told["loss"] <= told["comparator_loss"] + told["bound"] + 1e-9
 
 
+def test_a_forecast_is_moved_by_twice_the_largest_truth_at_most() -> None:
+    config = {"kernel": {"kind": "linear"}, "regularization": 1.0, "clip": Y}
+    learner = create_delayed({"kind": "kernel-aar", "config": config}, 1)
+    price = 0.0
+    for t in range(100):
+        learner.issue([1.0])
+        # All before wait: b is 1 / A_t for each of them.
+        price += (moved := t / (t + 2.0)) * (4.0 - moved)
+    learner.issue([10.0])
+    # Each of the 100 that wait has a b of 10 / 201, and 5 in all are too much.
+    assert learner.describe()["bound"] == pytest.approx(Y * Y * (math.log(201.0) + price + 4.0))
+
+
+def test_what_inputs_too_small_for_the_factor_move_is_bounded_by_their_length() -> None:
+    config = {"kernel": {"kind": "linear"}, "regularization": 1.0, "clip": Y}
+    learner = create_delayed({"kind": "kernel-aar", "config": config}, 1)
+    learner.issue([1e-9])
+    learner.issue([2.0])
+    # sqrt(lambda_t kappa_j / a), with q = 4.
+    moved = math.sqrt(0.8) * 1e-9
+    assert learner.describe()["bound"] - Y * Y * math.log(5.0) == pytest.approx(4.0 * moved, rel=1e-5)
+
+
 def test_no_more_wait_than_are_allowed() -> None:
     learner = create_delayed(newton_spec(), 2)
     for _ in range(MAX_WAITING):
