@@ -128,6 +128,21 @@ def test_the_mean_lag_is_that_of_the_scores_kept() -> None:
     assert mean > 9.9
 
 
+def test_below_the_smallest_score_the_threshold_falls_to_0() -> None:
+    conformal = Conformal(level=0.6)
+    state = conformal.init()
+    for t in range(18):
+        conformal.learn(state, score=1.0 + t, issued=math.inf)
+    # E = -7.2, so a = 0.4 (1 + 7.2 / 5) = 0.976 and (1 - a) (18 + 1) = 0.456.
+    assert conformal.threshold(state) == pytest.approx(0.456)
+    conformal.learn(state, score=19.0, issued=math.inf)
+    assert conformal.threshold(state) == 0.0
+
+
+def test_a_class_at_the_threshold_is_in_the_set() -> None:
+    assert prediction_set((0.5, 0.25, 0.25), 0.75) == (0, 1, 2)
+
+
 def test_the_first_rounds_have_sensible_thresholds() -> None:
     scores = np.abs(np.random.default_rng(2).standard_normal(20))
     _, _, issued = play(Conformal(), lambda t, q: scores.item(t), [0] * 20)

@@ -13,6 +13,7 @@ from okl_core.contract.state import pack, unpack
 from okl_core.errors import InputError, StateFormatError
 from okl_core.monitoring.bands import boundary
 from okl_core.monitoring.duel import Duel
+from okl_core.monitoring.verdict import state_of
 
 ERRORS = st.one_of(st.floats(0.0, 1e6), st.just(math.inf), st.just(0.0))
 
@@ -41,6 +42,31 @@ def test_numbers_are_cut_at_nine_times_the_usual_error_of_the_rival(errors: list
         assert told.high == pytest.approx(min(mean + width, 1.0), abs=1e-9)
         assert told.own == pytest.approx(math.fsum(one for one, _ in counted) / len(counted))
     assert unpack(Duel, pack(duel)) == duel
+
+
+def test_the_band_has_95_percent() -> None:
+    duel = Duel(is_of_numbers=False)
+    for _ in range(400):
+        duel.add(0.0, 1.0)
+    # The first difference is guessed as 0, the others as 1; the band ends at 1.
+    assert duel.outcome().low == pytest.approx(1.0 - boundary(1.0, 0.025, 2.0) / 400.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "own", "rival", "state"),
+    [
+        (0.1, 0.3, 1.0, 2.0, "better"),
+        (0.1, 0.3, 2.0, 1.0, "undecided"),
+        (-0.3, -0.1, 2.0, 1.0, "worse"),
+        (-0.3, -0.1, 1.0, 2.0, "undecided"),
+        (-0.3, 0.1, 2.0, 1.0, "undecided"),
+        (0.0, 0.0, 2.0, 1.0, "undecided"),
+    ],
+)
+def test_nothing_is_decided_against_the_uncut_errors(
+    low: float, high: float, own: float, rival: float, state: str
+) -> None:
+    assert state_of(low, high, own, rival) == state
 
 
 @settings(max_examples=20, deadline=None)

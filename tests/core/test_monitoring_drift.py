@@ -96,6 +96,17 @@ def test_a_new_segment_follows_an_alarm() -> None:
     assert all(alarm.t - alarm.since < 150 and alarm.after == 1.0 for alarm in alarms)
 
 
+@pytest.mark.parametrize("is_of_numbers", [True, False])
+def test_nothing_is_left_of_a_segment_after_its_alarm(is_of_numbers: bool) -> None:
+    drift = DriftAlarm(is_of_numbers)
+    x = np.where(np.arange(700) < 500, 1e-3, 1.0)
+    alarm = drift.run(x)[0]
+    single = DriftAlarm(is_of_numbers)
+    assert [single.add(error) for error in x[: alarm.t].tolist()][-1] is not None
+    assert single == DriftAlarm(is_of_numbers, t=alarm.t, wealth=single.wealth)
+    assert not single.wealth.pack().any()
+
+
 def test_squared_errors_of_numbers() -> None:
     rng = np.random.default_rng(4)
     z = rng.standard_normal(1200) * np.where(np.arange(1200) < 800, 1.0, 3.0)
