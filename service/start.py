@@ -21,7 +21,12 @@ class Output(io.TextIOWrapper):
     SIGPIPE itself stays ignored: it would also end a service whose client has gone.
     """
 
+    is_unread: bool = False
+    """Set once nobody reads it: in a thread, such as that of a progress bar, SystemExit ends only the thread."""
+
     def write(self, text: str, /) -> int:
+        if self.is_unread:
+            sys.exit(UNREAD)
         try:
             return super().write(text)
         except BrokenPipeError:
@@ -34,6 +39,7 @@ class Output(io.TextIOWrapper):
             self._end()
 
     def _end(self) -> NoReturn:
+        self.is_unread = True
         # What is still buffered has to go somewhere when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         sys.exit(UNREAD)
@@ -62,6 +68,8 @@ def main() -> None:
     finally:
         if output is not None:
             output.flush()
+            if output.is_unread:
+                sys.exit(UNREAD)
 
 
 if __name__ == "__main__":

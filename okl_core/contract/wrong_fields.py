@@ -146,10 +146,10 @@ def _told(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return quoted(value)
-    if isinstance(value, int) and abs(value) >= 10**16:
+    if isinstance(value, int):
         # Python writes no integer of more than 4,300 digits.
-        return "an integer of more than 16 digits"
-    return str(value) if isinstance(value, int | float) else json_name(value)
+        return str(value) if abs(value) < 10**16 else "an integer of more than 16 digits"
+    return str(value) if isinstance(value, float) else json_name(value)
 
 
 def unknown_field(model: type[BaseModel], location: Sequence[int | str]) -> str:

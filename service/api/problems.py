@@ -61,9 +61,10 @@ MAX_COUNTED = 100
 
 MAX_TEXT, MAX_POINTER, MAX_DETAIL = 300, 200, 600
 LISTED = 3
+"""How many of the errors the document's `detail` repeats."""
+
 NEAR = 0.75
 """Least similarity, as difflib computes it, of a path that is suggested in place of an unknown one."""
-"""How many of the errors the document's `detail` repeats."""
 
 
 def responses(*kinds: type[ServiceError]) -> dict[int | str, dict[str, Any]]:

@@ -45,14 +45,12 @@ def run_import(
     store: StoreOption = None,
 ) -> None:
     """Add the sessions of a file to a store; run it again after an interruption to resume."""
-
     from ..archive.examination import Examination
     from ..archive.transport import import_file
     from ..settings import Settings, session_limits_of
 
-    limits = session_limits_of(Settings())
-
     async def imported(stores: Sequence["Store"]) -> int:
+        limits = session_limits_of(Settings())
         found: list[Carried] = []
 
         def tell(one: "Carried") -> None:

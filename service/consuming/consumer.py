@@ -130,8 +130,10 @@ class Consumer:
         failures, claim_at = 0, 0.0
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
+            is_open = False
             try:
                 await self._open()
+                is_open = True
                 if not await self._room():
                     continue
                 if self._bounds.claim_after_s and loop.time() >= claim_at and not any(self._given.values()):
@@ -140,7 +142,7 @@ class Consumer:
                 await self._read_some()
                 failures = 0
             except (*AWAY, ConfigurationError) as error:
-                self._raise_unless_passing(error)
+                self._raise_unless_passing(error, is_open=is_open)
                 log.warning("redis does not answer", extra={"detail": str(error) or type(error).__name__})
                 # Entries that were lost with the connection belong to this consumer: nobody else reads them.
                 self._given = dict.fromkeys(self._streams, "0")
@@ -158,9 +160,10 @@ class Consumer:
                     await self._group.open(stream, create=self._create)
                 self._is_open = True
 
-    def _raise_unless_passing(self, error: Exception) -> None:
-        """Raise an error that will not pass. A missing group is created, unless `_open` has just failed to."""
-        is_missing = "NOGROUP" in str(error) and self._create and self._is_open
+    def _raise_unless_passing(self, error: Exception, *, is_open: bool) -> None:
+        """Raise an error that will not pass. A missing group is created, unless it was `_open` that failed."""
+        # `self._is_open` does not tell: the other task may have missed the group first.
+        is_missing = "NOGROUP" in str(error) and self._create and is_open
         if isinstance(error, ConfigurationError) and not is_missing:
             raise error
 
@@ -249,11 +252,13 @@ class Consumer:
                 self._has_answers.clear()
                 await self._has_answers.wait()
             some = self._next_answers()
+            is_open = False
             try:
                 await self._open()
+                is_open = True
                 self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
             except (*AWAY, ConfigurationError) as error:
-                self._raise_unless_passing(error)
+                self._raise_unless_passing(error, is_open=is_open)
                 # Answers that were written before the error are not written again.
                 log.warning("redis takes no answers", extra={"detail": str(error) or type(error).__name__})
                 self._is_open = False

@@ -25,6 +25,11 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
         ("aioli", {"comparator_norm": "1"}, "config.comparator_norm: must be a number, not '1'"),
         ("pomdr", {"norm_bound": math.inf}, "config.norm_bound: must be a finite number, not inf"),
         ("nystrom-ridge", {"budget": 0}, "config.budget: must be at least 1, not 0"),
+        (
+            "nystrom-ridge",
+            {"budget": -(10**5000)},
+            "config.budget: must be at least 1, not an integer of more than 16 digits",
+        ),
         ("nystrom-ridge", {"budget": 2.5}, "config.budget: must be a whole number, not 2.5"),
         ("aioli", {"intercept": 1}, "config.intercept: must be true or false, not 1"),
         (

@@ -75,6 +75,68 @@ def test_an_entry_that_is_delivered_again_while_its_answer_is_written_is_answere
     asyncio.run(run())
 
 
+class Destroyed:
+    """A group that is destroyed while the consumer reads and writes, and of which the given one of the two hears last."""
+
+    def __init__(self, last: str) -> None:
+        self.written = asyncio.Event()
+        self._last = last
+        self._asked = {"read": asyncio.Event(), "write": asyncio.Event()}
+        self._refused = {"read": asyncio.Event(), "write": asyncio.Event()}
+        self._reads = 0
+
+    async def open(self, stream: str, *, create: bool) -> None:
+        pass
+
+    async def read(self, streams: Sequence[str], count: int) -> list[Delivered]:
+        self._reads += 1
+        if self._reads == 1:
+            return [BAD]
+        await self._miss("read")
+        await asyncio.sleep(0.01)
+        return []
+
+    async def given(self, stream: str, after: str, count: int) -> list[Delivered]:
+        return []
+
+    async def claim(self, *_: Any) -> Claimed:
+        return Claimed("0-0", [], 0)
+
+    async def write(self, stream: str, answers: Sequence[Written]) -> int:
+        await self._miss("write")
+        self.written.set()
+        return 1
+
+    async def _miss(self, what: str) -> None:
+        """Refuse the first call of this name, once both have been made, and the last to hear after the other."""
+        if self._refused[what].is_set():
+            return
+        (other,) = self._asked.keys() - {what}
+        self._asked[what].set()
+        await (self._refused if what == self._last else self._asked)[other].wait()
+        await asyncio.sleep(0.0)  # the other task handles its error
+        self._refused[what].set()
+        raise ConfigurationError("Redis refuses it: NOGROUP")
+
+
+@pytest.mark.parametrize("last", ["read", "write"])
+def test_a_group_that_both_tasks_miss_at_once(last: str) -> None:
+    async def run() -> None:
+        found = Destroyed(last)
+        consumer = Consumer(cast(Group, found), "http://127.0.0.1:9", ["rounds"], create=True, bounds=Bounds())
+        running = asyncio.create_task(consumer.run())
+        async with asyncio.timeout(10.0):
+            await asyncio.wait(
+                [running, written := asyncio.create_task(found.written.wait())], return_when="FIRST_COMPLETED"
+            )
+            written.cancel()
+            consumer.stop()
+            await running
+        assert consumer.answered == 1
+
+    asyncio.run(run())
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize("create", [True, False])
 def test_a_group_that_is_gone_when_an_answer_is_written(redis_url: str, create: bool) -> None:

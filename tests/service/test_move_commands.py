@@ -193,6 +193,15 @@ def test_the_store_that_does_not_open_is_named_without_its_password(
             assert (len(told.splitlines()), caplog.messages) == (1, [])
 
 
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_a_wrong_setting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("OKL_MAX_BATCH", "0")
+    file = tmp_path / "all.okl"
+    file.touch()
+    told = okl(command, *([] if command == "export" else [str(file)]), "--store", f"sqlite:///{file}", code=2)
+    assert told == "Setting OKL_MAX_BATCH: must be at least 1\n"
+
+
 def test_nothing_goes_to_a_store_that_ends_with_the_command(store: str, tmp_path: Path) -> None:
     file = tmp_path / "all.okl"
     okl("export", "--store", store, "--out", str(file))

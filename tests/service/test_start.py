@@ -175,3 +175,25 @@ def test_a_command_ends_quietly_once_nobody_reads_its_output(tmp_path: Path) -> 
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", *command, "keys", "list"]
     told = subprocess.run(shell, cwd=tmp_path, env=ours, stderr=subprocess.PIPE)
     assert (told.returncode, told.stderr) == (0, b"")
+
+
+def test_a_command_whose_progress_bar_finds_first_that_nobody_reads_ends_with_141() -> None:
+    code = """
+import threading
+from service import cli, start
+
+def app():
+    bar = threading.Thread(target=print, args=["a line"], kwargs={"flush": True})
+    bar.start()
+    bar.join()
+
+cli.app = app
+start.main()
+"""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        told = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE)
+        assert (told.returncode, told.stderr) == (141, b"")
+    finally:
+        os.close(write)
