@@ -66,6 +66,8 @@ def in_words(item: Mapping[str, Any]) -> str:
     match kind:
         case "missing":
             return MISSING
+        case "extra_forbidden":
+            return "is unknown"
         case "union_tag_not_found":
             return 'must say its `kind`: {"kind": ...}'
     message = item["msg"].removeprefix("Value error, ")

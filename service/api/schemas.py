@@ -183,10 +183,10 @@ class SessionSettings(Wire):
             return None
         # Not a constraint of the field: that would be reported in addition to an error in one of its values.
         if not 2 <= len(labels) <= MAX_CLASSES:
-            raise ValueError(f"`labels` must be 2 to {MAX_CLASSES} values")
+            raise ValueError(f"must be 2 to {MAX_CLASSES} values")
         # In JSON 1 and true are different values; in Python they are equal.
         if len(set(map(label_key, labels))) < len(labels):
-            raise ValueError("`labels` must be different values")
+            raise ValueError("must be different values")
         return tuple(map(as_label, labels))
 
     @field_validator("y_range")

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from okl.errors import ConfigurationError
+from okl_core.contract.wrong_fields import in_words
 from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, setting_as_written, without_password
 
 
@@ -88,6 +89,15 @@ def test_a_variable_may_end_with_the_line_end_of_the_file_it_came_from(monkeypat
     assert (found.host, found.port, found.log_level, found.require_keys) == ("::1", 1, "error", True)
     assert (found.metrics_dir, found.webhook) == ("", "https://okl.example")
     assert found.webhook_secret.get_secret_value() == "hush"
+
+
+def test_an_unknown_setting_of_the_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "okl.toml").write_text("max_bach = 5\n")
+    with pytest.raises(ValidationError) as found:
+        Settings()
+    (error,) = found.value.errors()
+    assert (error["loc"], in_words(error)) == (("max_bach",), "is unknown")
 
 
 def test_a_setting_is_called_what_it_is_called_where_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
