@@ -147,9 +147,11 @@ class Parameters(BaseModel):
     @field_validator("*")
     @classmethod
     def _is_bearable(cls, value: object) -> object:
-        if isinstance(value, float) and value and not SMALLEST_PARAMETER <= abs(value) <= LARGEST_PARAMETER:
+        if isinstance(value, int | float) and value and not SMALLEST_PARAMETER <= abs(value) <= LARGEST_PARAMETER:
+            # Longer integers are no floats either.
+            told = f"{value:g}" if isinstance(value, float) else "an integer of more than 150 digits"
             raise ValueError(
-                f"is {value:g}; a number is 0, or from {SMALLEST_PARAMETER:g} to {LARGEST_PARAMETER:g} in size"
+                f"is {told}; a number is 0, or from {SMALLEST_PARAMETER:g} to {LARGEST_PARAMETER:g} in size"
             )
         return value
 

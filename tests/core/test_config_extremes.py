@@ -14,7 +14,7 @@ from okl_core.errors import ConfigError, OklError
 from okl_core.pool.expert_specs import MAX_EXPERTS
 
 NUMBERS = (1e-200, 1e-150, 1e-50, 1e50, 1e150, 1e200)
-COUNTS = (1000, 5000, 10**6, 2**31, 10**30)
+COUNTS = (1000, 5000, 10**6, 2**31, 10**30, 10**400)
 LARGEST_BYTES = 64_000_000
 """What a session may take from the start is of this order; a learner that says it takes more is not made."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from okl_core.conformal import (
@@ -218,6 +218,7 @@ def test_negative_numbers_are_refused(score: float, issued: float, lag: int) -> 
 
 
 @given(st.floats(-1e308, 1e308), st.floats(-1e308, 1e308))
+@example(1e308, -1e308)
 def test_scores_of_finite_numbers_are_finite(value: float, y: float) -> None:
     assert 0.0 <= number_score(value, y) < math.inf
 

@@ -279,6 +279,8 @@ def test_what_inputs_too_small_for_the_factor_move_is_bounded_by_their_length() 
     # sqrt(lambda_t kappa_j / a), with q = 4.
     moved = math.sqrt(0.8) * 1e-9
     assert learner.describe()["bound"] - Y * Y * math.log(5.0) == pytest.approx(4.0 * moved, rel=1e-5)
+    learner.learn(1, Y)
+    assert learner.describe()["dictionary"] == 2
 
 
 def test_no_more_wait_than_are_allowed() -> None:

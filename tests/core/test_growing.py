@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve_triangular
 
@@ -145,6 +145,7 @@ def test_a_packed_array_is_a_copy() -> None:
 
 
 @given(n=sizes, kept=sizes, more=st.integers(0, PANEL + 2), seed=seeds)
+@example(n=2 * PANEL, kept=PANEL, more=1, seed=0)
 @settings(deadline=None)
 def test_a_copy_and_its_original_grow_and_shrink_apart(n: int, kept: int, more: int, seed: int) -> None:
     L, other = triangle(n + more, seed), triangle(n + more, seed + 1)

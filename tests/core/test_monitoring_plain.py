@@ -122,6 +122,15 @@ def test_verdicts_on_classes(own: float, state: str) -> None:
     assert told.rounds == 2000
 
 
+def test_one_error_less_makes_the_rival() -> None:
+    verdict = Verdict(is_of_numbers=False)
+    verdict.add(0.0, (1.0, 0.0), 0.0)
+    assert verdict.judgement().rival == "last-label"
+    verdict.add(0.0, (0.0, 1.0), 0.0)
+    # The first, on a tie.
+    assert verdict.judgement().rival == "majority"
+
+
 def test_the_rival_is_the_better_of_the_two() -> None:
     truths = np.repeat([0.0, 1.0] * 20, 10)
     verdict = Verdict(is_of_numbers=False)

@@ -275,6 +275,18 @@ def test_what_a_round_costs_keeps_its_digits_however_large_the_variance(size: fl
                 assert rule.step(told, played, U, y).surplus == pytest.approx(exact, rel=off, abs=off)
 
 
+@pytest.mark.parametrize("ahead", [20.0, 40.0, 60.0])
+@pytest.mark.parametrize("K", [3, 4])
+def test_the_surplus_keeps_its_digits_where_the_likeliest_class_came(K: int, ahead: float) -> None:
+    rng, U = np.random.default_rng(0), rule.basis(K)
+    F = np.linalg.qr(rng.standard_normal((K - 1, K - 1)))[0]
+    told = rule.LogitMoments(F, U @ (ahead * U[-1]), U @ F.T @ F @ U.T)
+    played = rule.hedged(told.m, told.Q, 5.0, 0.5, 1)
+    exact = surplus_in_fractions(U @ F.T, told.m, played.v, played.p, played.kappa, K - 1)
+    assert 0.0 < exact < 1e-7
+    assert rule.step(told, played, U, K - 1).surplus == pytest.approx(exact, rel=1e-9, abs=0.0)
+
+
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e8, 1e10])
 def test_the_bound_holds_where_huge_inputs_come_among_short_ones(scale: float) -> None:
     for seed in range(22, 30):

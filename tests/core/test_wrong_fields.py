@@ -54,7 +54,11 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
             {"regularization": 10**400},
             "config.regularization: must be a number, not an integer of more than 16 digits",
         ),
-        ("skegd", {"rank": 10**400}, "config.rank: must be at most 2000, not an integer of more than 16 digits"),
+        (
+            "skegd",
+            {"rank": 10**400},
+            "config.rank: is an integer of more than 150 digits; a number is 0, or from 1e-150 to 1e+150 in size",
+        ),
         ("pros-n-kons", _gaussian(metric={"a": 1}), f"{KERNEL}.metric: must be a list or 'learned', not an object"),
         ("one-vs-rest", {"member": {"kind": "aioli", "config": {"clip": 0}}}, "config.member.config.clip: "),
         (
