@@ -275,7 +275,7 @@ def test_aioli_forgets_heavy_rounds_altogether(kind: str, memory: dict[str, int]
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-2)
 
 
-@pytest.mark.parametrize("half_life", [10**9, 10**400], ids=["long", "endless"])
+@pytest.mark.parametrize("half_life", [10**9, 10**149], ids=["long", "endless"])
 @pytest.mark.parametrize("kind", AIOLIS)
 def test_aioli_hedges_for_no_weight_that_rounding_made(kind: str, half_life: int) -> None:
     X, y, _ = stream()
