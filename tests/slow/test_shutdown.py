@@ -141,12 +141,14 @@ def test_a_socket_is_answered_what_was_read_from_it(store_url: str, tmp_path: Pa
         with connect(f"ws{url.removeprefix('http')}/sessions/s/stream") as connection:
             for row in range(1_000):
                 connection.send(json.dumps({"x": X[row].tolist(), "y": int(Y[row])}))
+            # On a busy machine the signal could come before the worker has read any.
+            connection.recv(timeout=30.0)
             process.send_signal(signal.SIGTERM)
             answered, code = rest_of(connection)
         _, said = terminate(process)
         assert "Traceback" not in said
     assert code == 1012
-    assert 0 < answered == rounds_of(store_url)
+    assert 1 + answered == rounds_of(store_url)
 
 
 def rest_of(connection: ClientConnection) -> tuple[int, int | None]:
