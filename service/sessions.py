@@ -43,6 +43,7 @@ from .session.summary import Summary, decode_summary, encode_summary, first_summ
 from .session.turn import Position
 from .store.all_heads import heads_of
 from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip, unless_gone
+from .store.store_time import time_of
 
 log = logging.getLogger("okl.sessions")
 
@@ -205,8 +206,8 @@ class Sessions:
     async def delete_unused(self, head: Head, not_before: float) -> bool:
         """Delete a session if it is unchanged since `head` was read, no prediction waits, and it is time by the store's clock
         too: a worker whose clock is wrong would delete what others use. Raises SessionMoving."""
-        waits = await self._store.waiting(head.name, None, 1)
-        if isinstance(waits, Gone) or waits.now < not_before:
+        now = await time_of(self._store, head.name)
+        if now is None or now < not_before:
             return False
         is_deleted = await self._store.delete(head.name, head.tip, unless_waiting=True)
         if is_deleted:
