@@ -15,10 +15,12 @@ repeat
   end
 until #entries < CHUNK
 
--- The tail goes back from the snapshot's entry while both limits hold. The first entry beyond them is the new base.
-local tail_entries, tail_bytes, to, base = 0, 0, round .. '-0', nil
+-- The tail goes back from the snapshot's entry while both limits hold. The first entry beyond them is the new base. The
+-- chunks begin small, since each entry is copied into this script: of large blocks one is often enough.
+local tail_entries, tail_bytes, to, base, chunk = 0, 0, round .. '-0', nil, 1
 repeat
-  local entries = call('XREVRANGE', journal, to, '-', 'COUNT', CHUNK)
+  local entries, asked = call('XREVRANGE', journal, to, '-', 'COUNT', chunk), chunk
+  chunk = math.min(2 * chunk, CHUNK)
   for _, entry in ipairs(entries) do
     local bytes = tail_bytes + #entry[2][8]
     if tail_entries == most_entries or bytes > most_bytes then
@@ -27,7 +29,7 @@ repeat
     end
     tail_entries, tail_bytes, to = tail_entries + 1, bytes, '(' .. entry[1]
   end
-until base or #entries < CHUNK
+until base or #entries < asked
 
 local counters = {struct.unpack(COUNTERS, call('HGET', head, 'counters'))}
 counters[3] = journal_bytes
