@@ -21,7 +21,7 @@ import pytest
 from okl.client import DEFAULT_URL, Client
 from tests.chromium import chromium_browser
 from tests.command import environment, left_of
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, README, ROOT, name_of
 from tests.docs.test_examples import fits
 
 PAGE = "first-tasks.md"
@@ -152,6 +152,17 @@ def blocks_of(task: str) -> list[tuple[str, str]]:
 def test_a_task_needs_two_commands_at_most(task: str) -> None:
     commands = sum(1 if language == "python" else len(block.splitlines()) for language, block in blocks_of(task))
     assert commands <= MOST_COMMANDS
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "quickstart.md", DOCS / PAGE], ids=name_of)
+def test_a_page_says_how_to_install_what_make_run_does_not(page: Path) -> None:
+    text = page.read_text()
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    locked = re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    lacking = imported - sys.stdlib_module_names - {"okl", "okl_core", *locked}
+    told = " ".join(re.findall(r"pip install ([^`#\n]+)", text)).split()
+    assert lacking <= set(told)
 
 
 def opened(url: str) -> str:
