@@ -87,7 +87,7 @@ def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool)
             late = client.inspect(next(session.name for session in SESSIONS if session.is_late))
             console.print(
                 f"{late['name']}: {late['t']:,} truths came late; {late['waiting']:,} predictions still wait, for"
-                f" {EXPIRES_S:.0f} s; {late['never_came']:,} have waited in vain.",
+                f" {EXPIRES_S:.0f} s; {late['never_came']:,} waited in vain.",
                 highlight=False,
             )
 
