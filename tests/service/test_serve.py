@@ -38,7 +38,7 @@ WRONG = {
     "a store of no kind": (["--store", "mongo://host"], {}, "sqlite"),
     "an option of SQLite": (["--store", "sqlite:///x.sqlite3?synchronous=maybe"], {}, "synchronous"),
     "an option of SQLite that is none": (["--store", "sqlite:///x.sqlite3?colour=red"], {}, "colour"),
-    "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "options"),
+    "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "colour"),
     "a port of Redis": (["--store", "redis://:hush@127.0.0.1:port/0"], {}, "store url"),
     "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
     "a certificate that is not there": (
