@@ -13,6 +13,7 @@ from .blas_kernels import SETTING, prepare
 
 UNREAD = 128 + 13
 """The exit code of a command whose output nobody reads any more, as a shell reports a process killed by SIGPIPE (13)."""
+STANDARD_ERROR = 2
 UNWRITABLE = 1
 """The exit code of a command whose output cannot be written, as to a full disk."""
 
@@ -53,15 +54,27 @@ class Output(io.TextIOWrapper):
         sys.exit(self.exit_code)
 
 
+def _open_standard_streams() -> None:
+    """Open those of descriptors 0 to 2 that were closed before the start, on the null device. Otherwise a socket gets such a
+    number, is taken for standard error, and makes libuv abort when it is closed.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+    # Python has none of the streams that were closed.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
 def main() -> None:
     """Run the command line."""
     import_phase.begin()
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that the locale's encoding lacks becomes a question mark, and no traceback.
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")
-    # Python has no standard output if it was closed before the start.
-    given, output = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"), None
+    given, output = sys.stdout, None
     if isinstance(given, io.TextIOWrapper):
         sys.stdout = output = Output(given.buffer, given.encoding, given.errors, line_buffering=given.line_buffering)
     try:
