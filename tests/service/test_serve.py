@@ -43,6 +43,8 @@ WRONG = {
     "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "colour"),
     "a port of Redis": (["--store", "redis://:hush@127.0.0.1:port/0"], {}, "store url"),
     "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
+    "no file of settings": ([], {"OKL_CONFIG_FILE": ""}, "OKL_CONFIG_FILE is empty: give it a path, or unset it."),
+    "no folder of secrets": ([], {"OKL_SECRETS_DIR": ""}, "OKL_SECRETS_DIR is empty: give it a path, or unset it."),
     "a certificate that is not there": (
         [],
         {"OKL_TLS_CERT": "none.pem"},
