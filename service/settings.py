@@ -224,6 +224,9 @@ class Settings(BaseSettings):
         """Arguments, then the environment, then the folder OKL_SECRETS_DIR with one file per setting, such as okl_store, then
         the TOML file that OKL_CONFIG_FILE names (by default okl.toml, if it exists).
         """
+        for variable in (CONFIG_FILE_VARIABLE, SECRETS_VARIABLE):
+            if os.environ.get(variable) == "":
+                raise ConfigurationError(f"{variable} is empty: give it a path, or unset it.")
         named = os.environ.get(CONFIG_FILE_VARIABLE)
         if named is not None and not Path(named).is_file():
             raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is not a file.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn, final
 
 from . import import_phase
@@ -12,48 +13,68 @@ from .blas_kernels import SETTING, prepare
 
 UNREAD = 128 + 13
 """The exit code of a command whose output nobody reads any more, as a shell reports a process killed by SIGPIPE (13)."""
+STANDARD_ERROR = 2
+UNWRITABLE = 1
+"""The exit code of a command whose output cannot be written, as to a full disk."""
 
 
 @final
 class Output(io.TextIOWrapper):
-    """Standard output that ends the command once nobody reads it, as after `okl compare rows.csv | head -1`.
+    """Standard output that ends the command once nobody reads it, as after `okl compare rows.csv | head -1`, or once it
+    cannot be written, with a line on standard error.
 
     SIGPIPE itself stays ignored: it would also end a service whose client has gone.
     """
 
-    is_unread: bool = False
-    """Set once nobody reads it: in a thread, such as that of a progress bar, SystemExit ends only the thread."""
+    exit_code: int | None = None
+    """Set once it has failed: in a thread, such as that of a progress bar, SystemExit ends only the thread."""
 
     def write(self, text: str, /) -> int:
-        if self.is_unread:
-            sys.exit(UNREAD)
+        if self.exit_code is not None:
+            sys.exit(self.exit_code)
         try:
             return super().write(text)
-        except BrokenPipeError:
-            self._end()
+        except OSError as error:
+            self._end(error)
 
     def flush(self) -> None:
         try:
             super().flush()
-        except BrokenPipeError:
-            self._end()
+        except OSError as error:
+            self._end(error)
 
-    def _end(self) -> NoReturn:
-        self.is_unread = True
+    def _end(self, error: OSError) -> NoReturn:
+        is_unread = isinstance(error, BrokenPipeError)
+        self.exit_code = UNREAD if is_unread else UNWRITABLE
         # What is still buffered has to go somewhere when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-        sys.exit(UNREAD)
+        if not is_unread:
+            with suppress(OSError):
+                print(f"Standard output cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(self.exit_code)
+
+
+def _open_standard_streams() -> None:
+    """Open those of descriptors 0 to 2 that were closed before the start, on the null device. Otherwise a socket gets such a
+    number, is taken for standard error, and makes libuv abort when it is closed.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+    # Python has none of the streams that were closed.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def main() -> None:
     """Run the command line."""
     import_phase.begin()
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         # A character that the locale's encoding lacks becomes a question mark, and no traceback.
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")
-    # Python has no standard output if it was closed before the start.
-    given, output = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"), None
+    given, output = sys.stdout, None
     if isinstance(given, io.TextIOWrapper):
         sys.stdout = output = Output(given.buffer, given.encoding, given.errors, line_buffering=given.line_buffering)
     try:
@@ -68,8 +89,8 @@ def main() -> None:
     finally:
         if output is not None:
             output.flush()
-            if output.is_unread:
-                sys.exit(UNREAD)
+            if output.exit_code is not None:
+                sys.exit(output.exit_code)
 
 
 if __name__ == "__main__":

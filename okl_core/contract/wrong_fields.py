@@ -167,7 +167,14 @@ def unknown_field(model: type[BaseModel], location: Sequence[int | str]) -> str:
 
 def json_name(value: object) -> str:
     """The type of a value for error messages: the JSON name if there is one, else the Python type."""
-    names = {type(None): "null", str: "a string", bool: "a boolean", list: "a list", dict: "an object"}
+    names = {
+        type(None): "null",
+        str: "a string",
+        bool: "a boolean",
+        list: "a list",
+        dict: "an object",
+        tuple: "a tuple",
+    }
     return names.get(type(value)) or (
         "a number" if isinstance(value, int | float) else f"a value of type {type(value).__name__}"
     )

@@ -28,7 +28,9 @@ class FogdConfig(FirstOrderConfig):
     """Parameters of FOGD."""
 
     kernel: SpectralKernel = Field(default=Gaussian(), description="The kernel, one of a difference of inputs.")
-    frequencies: int = Field(default=400, ge=1, description="D: random frequencies, each with a cosine and a sine.")
+    frequencies: int = Field(
+        default=400, ge=1, le=2**24, description="D: random frequencies, each with a cosine and a sine."
+    )
 
 
 @dataclass(slots=True)

@@ -21,7 +21,9 @@ class FourierAioliConfig(KernelImproperConfig):
     """Parameters of AIOLI on random features."""
 
     kernel: SpectralKernel = Field(default=Gaussian(), description="The kernel, one of a difference of inputs.")
-    frequencies: int = Field(default=200, ge=1, description="D: random frequencies, each with a cosine and a sine.")
+    frequencies: int = Field(
+        default=200, ge=1, le=2**15, description="D: random frequencies, each with a cosine and a sine."
+    )
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)

@@ -32,7 +32,7 @@ from okl_core.first_order.steps import GradientStep, descend, forecast_of, gradi
 from okl_core.kernels.rounding import magnified
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
-from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
+from okl_core.types import F64, MAX_GRAM_POINTS, BlockInfo, Forecast, Interval, Round
 
 NEGLIGIBLE = 1e-10
 """Eigenvalues below this share of the largest are taken for 0: their directions are made of rounding errors."""
@@ -45,7 +45,7 @@ class NogdConfig(BufferedConfig):
     """Parameters of NOGD."""
 
     rank: int | None = Field(
-        default=None, ge=1, description="k: dimensions of the embedding, at most budget. null: a fifth of it."
+        default=None, ge=1, le=MAX_GRAM_POINTS, description="k: dimensions, at most budget. null: a fifth of it."
     )
 
     @model_validator(mode="after")

@@ -83,7 +83,10 @@ class LastLabel(_Trivial):
 @final
 @register
 class Majority(_Trivial):
-    """Predict the label seen more often so far, with the probability (n₊ + 1/2) / (n + 1) of Krichevsky-Trofimov."""
+    """Predict the label seen more often so far, with the probability (n₊ + 1/2) / (n + 1) of Krichevsky-Trofimov.
+
+    The value is 0 on ties, which counts as the second label; the lighter form in `monitoring.plain` takes the first.
+    """
 
     kind: ClassVar[str] = "majority"
     references: ClassVar[tuple[str, ...]] = ("krichevsky1981",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -44,7 +44,7 @@ class ExpertSpec(BaseModel):
     kind: str = Field(description="Wire name of the learner; not pool.")
     config: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
     lags: int = Field(default=0, ge=0, le=MAX_LAGS, description="Number of past truths appended to its input.")
-    sigmas: list[float] | None = Field(
+    sigmas: list[Annotated[float, Field(gt=0.0)]] | None = Field(
         default=None, min_length=1, fail_fast=True, description="A grid of length scales."
     )
     half_lives: list[HalfLifeRounds] | None = Field(
@@ -87,19 +87,35 @@ class ExpertSpec(BaseModel):
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         if self.half_lives is not None and "half_life" in self.config:
             raise ValueError("give either half_lives, or a half_life in the config")
-        if self.half_lives is not None and "half_life" not in get_learner(self.kind).config_type.model_fields:
+        try:
+            fields = get_learner(self.kind).config_type.model_fields
+        except ConfigError as error:
+            raise WrongInside(error) from error
+        if self.sigmas is not None and "kernel" not in fields:
+            raise ValueError(f"{self.kind} has no kernel; leave sigmas out")
+        if self.half_lives is not None and "half_life" not in fields:
             raise ValueError(f"{self.kind} has no half-life; leave it out")
-        for expert in self.expand():
+        for i, expert in enumerate(self.expand()):
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
             except ConfigError as error:
-                if expert is self:
-                    raise WrongInside(error) from error
-                # What is wrong is a value of the grid, which has another place than in the expert made of it.
-                raise ValueError(str(error)) from error
+                raise WrongInside(self._in_the_grid(error, i)) from error
             for path, word in config.waiting():
                 raise ValueError(f'an expert sees no data before the first round: give {path[-1]} itself, not "{word}"')
         return self
+
+    def _in_the_grid(self, error: ConfigError, i: int) -> ConfigError:
+        """Return the error of the i-th expert of the grid with what is wrong at its place in this spec."""
+        at_sigma, at_half_life = divmod(i, len(self.half_lives or [None]))
+        errors: list[tuple[tuple[str | int, ...], str]] = []
+        for path, message in error.errors:
+            if self.sigmas is not None and path[:2] == ("config", "kernel"):
+                errors.append((("sigmas", at_sigma), message))
+            elif self.half_lives is not None and path[:2] == ("config", "half_life"):
+                errors.append((("half_lives", at_half_life), message))
+            else:
+                errors.append((path, message))
+        return ConfigError(str(error), errors)
 
     def name(self, i: int) -> str:
         """Return a name for the i-th expert of a pool; `one-vs-rest` is described by the config of its member."""

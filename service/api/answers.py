@@ -278,13 +278,16 @@ class ChallengerAnswer(WireAnswer):
     session: str = Field(description="The challenger's name as a session, in all routes that read sessions.")
     kind: str
     t: int = Field(description="Rounds that it has learned.")
-    behind: int = Field(description="Rounds of the champion that it has not seen yet.")
-    missed: int = Field(description="Rounds that were learned but not compared.")
-    skipped: int = Field(description="Rounds of the champion that it has not learned, and will not.")
+    behind: int | None = Field(
+        description="Rounds of the champion that it has not seen yet. Null, as are `missed` and `skipped`, if it "
+        "cannot be loaded."
+    )
+    missed: int | None = Field(description="Rounds that were learned but not compared.")
+    skipped: int | None = Field(description="Rounds of the champion that it has not learned, and will not.")
     comparison: ComparisonAnswer | None = Field(description="Null before the first round that was compared.")
     created_at: float
     trouble: str | None = Field(
-        description="What keeps the answering worker from following, or why a round was refused."
+        description="What keeps the answering worker from loading or feeding it, or why a round was refused."
     )
 
 

@@ -11,7 +11,16 @@ from typing import Literal, final
 
 import numpy as np
 
-from okl.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
+from okl.errors import (
+    CannotPromote,
+    LimitReached,
+    Overloaded,
+    SessionFailed,
+    SessionFollows,
+    SessionFrozen,
+    SessionNotFound,
+    StateCorrupt,
+)
 from okl_core import LearnerSpec
 from okl_core.monitoring.duel import Outcome
 
@@ -22,6 +31,7 @@ from ..session.names import challenger_name, is_challenger, split_name
 from ..session.pairing import Pairing
 from ..session.precondition import IfTip, check_tip
 from ..session.session import Session
+from ..session.summary import decode_summary
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
 from ..store.base import Gone, Head, Store, Tip, unless_gone
@@ -44,16 +54,16 @@ Begin = Literal["now", "journal"]
 class ChallengerStatus:
     """What there is to say of a challenger: its progress, and how it compares with its champion.
 
-    It has not seen `behind` rounds yet; `missed` were learned but not compared, `skipped` not learned. `trouble`: what kept
-    this worker from feeding it, if anything.
+    It has not seen `behind` rounds yet; `missed` were learned but not compared, `skipped` not learned. All three are None if
+    it cannot be loaded. `trouble`: what kept this worker from loading or feeding it, if anything.
     """
 
     name: str
     kind: str
     t: int
-    behind: int
-    missed: int
-    skipped: int
+    behind: int | None
+    missed: int | None
+    skipped: int | None
     is_classifier: bool
     outcome: Outcome | None
     created_at: float
@@ -118,12 +128,16 @@ class Challengers:
         return await self.inspect(champion, name)
 
     async def list(self, champion: str) -> Sequence[ChallengerStatus]:
-        """List the challengers by name. Raises SessionNotFound."""
+        """List the challengers by name, also those that cannot be loaded. Raises SessionNotFound."""
         head = unless_gone(await self._store.head(champion), champion)
         found: list[ChallengerStatus] = []
-        for own in await challengers_of(self._store, champion):
+        for name in await challengers_of(self._store, champion):
             with suppress(SessionNotFound):  # it was detached or promoted meanwhile
-                found.append(await self._status(champion, unless_gone(await self._store.head(own), own), head))
+                own = unless_gone(await self._store.head(name), name)
+                try:
+                    found.append(await self._status(champion, own, head))
+                except (StateCorrupt, SessionFailed) as error:
+                    found.append(_broken(own, error.detail))
         return found
 
     async def inspect(self, champion: str, name: str) -> ChallengerStatus:
@@ -229,6 +243,22 @@ class Challengers:
             )
 
         return await self._rounds.with_session(own.name, status)
+
+
+def _broken(own: Head, trouble: str) -> ChallengerStatus:
+    """The status of a challenger that cannot be loaded."""
+    return ChallengerStatus(
+        split_name(own.name)[1],
+        decode_summary(own.summary).kind,
+        own.tip.round,
+        behind=None,
+        missed=None,
+        skipped=None,
+        is_classifier=False,
+        outcome=None,
+        created_at=own.created_at,
+        trouble=trouble,
+    )
 
 
 def _are_alike(champion: Session, challenger: Session) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 from redis.asyncio import BlockingConnectionPool, RedisCluster, Sentinel, SentinelConnectionPool
 from redis.asyncio.connection import ConnectionPool, parse_url
@@ -28,6 +29,7 @@ from .redis_connections import (
     server_of,
 )
 from .redis_errors import FAILURES
+from .redis_options import is_database, is_on, options_of
 
 MAX_CONNECTIONS = 32
 SENTINEL_PORT = 26379
@@ -89,10 +91,11 @@ def connections_from_url(url: str) -> Connections:
         parts = urlsplit(url)
         if parts.fragment:
             raise ValueError("a # in a password would cut off the host")
-        settings, query = _options(parts)
-        _check(settings, parts.scheme)
-        _check_files(query)
-        parts = parts._replace(query=query)
+        options = options_of(parts)
+        settings = _Settings(**{name: _TYPES[name](value) for name, value in options.items() if name in _TYPES})
+        _check(settings, parts)
+        _check_files(options)
+        parts = parts._replace(query=urlencode([pair for pair in options.items() if pair[0] not in _TYPES]))
         if parts.scheme == "redis+cluster":
             return _cluster(parts, settings)
         return _sentinel(parts, settings) if parts.scheme == "redis+sentinel" else _single(parts, settings)
@@ -100,33 +103,27 @@ def connections_from_url(url: str) -> Connections:
         raise ConfigurationError(f"store url {scheme}://...: {error.detail}") from None
     except (ValueError, TypeError, RedisError, RedisClusterException):
         raise ConfigurationError(
-            f"store url {scheme}://...: malformed. Write special characters in names and passwords as %XX; "
-            f"the query takes the driver's connection options, and {', '.join(_TYPES)}"
+            f"store url {scheme}://...: malformed. Write special characters in names and passwords as %XX"
         ) from None
 
 
-def _options(parts: SplitResult) -> tuple[_Settings, str]:
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    settings = {name: _TYPES[name](value) for name, value in pairs if name in _TYPES}
-    return _Settings(**settings), urlencode([pair for pair in pairs if pair[0] not in _TYPES])
-
-
-def _check(settings: _Settings, scheme: str) -> None:
-    if not 0.0 < settings.deadline_s <= 60.0:
-        raise ConfigurationError("deadline_s must be above 0 and at most 60")
-    if settings.wait_replicas < 0 or (settings.wait_replicas and not 0 < settings.wait_ms <= settings.deadline_s * 500):
-        raise ConfigurationError(
-            "wait_replicas must not be negative; wait_ms must be above 0 and at most half the deadline"
-        )
-    if settings.wait_replicas and scheme == "redis+cluster":
+def _check(settings: _Settings, parts: SplitResult) -> None:
+    if settings.wait_replicas and settings.wait_ms > settings.deadline_s * 500:
+        raise ConfigurationError("wait_ms must be at most half the deadline")
+    if settings.wait_replicas and parts.scheme == "redis+cluster":
         raise ConfigurationError("wait_replicas does not work with a cluster; leave it out")
+    database = parts.path.strip("/")
+    if database and parts.scheme in ("redis", "rediss") and not is_database(database):
+        raise ConfigurationError("the path must be the number of a database, such as /0")
+    if database not in ("", "0") and parts.scheme == "redis+cluster":
+        raise ConfigurationError("a cluster has database 0 only; leave the path out")
 
 
-def _check_files(query: str) -> None:
+def _check_files(options: Mapping[str, str]) -> None:
     """The driver does not say which file it cannot open."""
-    for name, path in parse_qsl(query):
-        if name in _FILES and not Path(path).is_file():
-            raise ConfigurationError(f"{name} names {path}, which is not a file")
+    for name in _FILES:
+        if name in options and not Path(options[name]).is_file():
+            raise ConfigurationError(f"{name} names {options[name]}, which is not a file")
 
 
 def _defaults(settings: _Settings) -> dict[str, Any]:
@@ -159,6 +156,7 @@ def _cluster(parts: SplitResult, settings: _Settings) -> Cluster:
     # After every fifth call for a slot that has moved, the driver would close all connections, with the calls in flight.
     defaults["reinitialize_steps"] = 0
     options: dict[str, Any] = {**defaults, **parse_url(parts._replace(scheme="redis").geturl())}
+    options["ssl"] = is_on(options.get("ssl", "no"))
     client = RedisCluster(**options)
     server = ",".join(client.nodes_manager.startup_nodes)
     return Cluster(client, server=server, at_once=options["max_connections"], deadline_s=settings.deadline_s)
@@ -173,7 +171,7 @@ def _sentinel(parts: SplitResult, settings: _Settings) -> Lanes:
     hosts = [urlsplit(f"//{address}") for address in addresses.split(",")]
     options: dict[str, Any] = {"max_connections": MAX_CONNECTIONS, **_defaults(settings)}
     options |= parse_url(f"redis://{credentials}@?{parts.query}")
-    is_tls = str(options.pop("ssl", "no")).lower() in ("1", "yes", "true")
+    is_tls = is_on(options.pop("ssl", "no"))
     sentinel_options: dict[str, Any] = {name: value for name, value in options.items() if name.startswith("ssl_")}
     sentinel_options |= {"ssl": is_tls, "protocol": 2, "driver_info": None, "retry": Retry(NoBackoff(), 0)}
     sentinel_options |= {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}

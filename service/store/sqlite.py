@@ -343,7 +343,7 @@ def from_url(url: str, limits: Limits) -> SqliteStore:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     synchronous, timeout = options.pop("synchronous", "normal"), options.pop("timeout", "5")
     path = unquote(parts.path[1:])
-    is_file = not parts.netloc and "#" not in url and "\0" not in path
+    is_file = url.partition(":")[2].startswith("//") and not parts.netloc and "#" not in url and "\0" not in path
     # SQLite counts a longer one in milliseconds of 32 bits, and would not wait at all.
     is_time = timeout.isascii() and timeout.replace(".", "", 1).isdigit() and float(timeout) <= LONGEST_TIMEOUT_S
     if not is_file or options or synchronous not in SYNCHRONOUS or not is_time:
@@ -351,4 +351,7 @@ def from_url(url: str, limits: Limits) -> SqliteStore:
             f"store url {url!r}: expected sqlite:///path[?synchronous={'|'.join(SYNCHRONOUS)}][&timeout=seconds]; "
             "write ?, # and % in the path as %3F, %23 and %25"
         )
+    if path == MEMORY or (parts.path and not path):
+        # As of a variable that is empty: the store would be lost with the process.
+        raise ConfigurationError(f"store url {url!r} names no file; sqlite:// is a store in memory")
     return SqliteStore(path or MEMORY, synchronous=synchronous, timeout_s=float(timeout), limits=limits)

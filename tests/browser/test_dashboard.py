@@ -122,6 +122,19 @@ def play(told: Told, name: str, rounds: int) -> int:
     return one["t"]
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_printed_dark_on_white_with_whole_tables(open_page: Opened, name: str) -> None:
+    page = open_page(PAGES[name], scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    told = page.evaluate("""() => ({
+        ink: getComputedStyle(document.body).color,
+        paper: getComputedStyle(document.documentElement).getPropertyValue("--page"),
+        cut: [...document.querySelectorAll(".panel")].filter((one) => one.scrollHeight > one.clientHeight + 1).length,
+    })""")
+    assert told == {"ink": "rgb(21, 23, 28)", "paper": "#ffffff", "cut": 0}
+    assert [one for one in page.locator("form, button").all() if one.is_visible()] == []
+
+
 def test_a_session_moves_without_a_reload(open_page: Opened, told: Told, seen: Seen) -> None:
     page = open_page(PAGES["classes"])
     has_drawn(page)

@@ -167,6 +167,19 @@ def test_a_page_says_that_its_session_has_another_name(open_real: Opened) -> Non
     expect(page.locator("#live-text")).to_have_text("Deleted or renamed", timeout=15_000)
 
 
+@pytest.mark.parametrize("size", ["desktop", "small"])
+def test_a_comparison_says_which_session_is_gone(open_real: Opened, size: str) -> None:
+    gone = f"gone-{size}-".ljust(64, "x")
+    with httpx.Client(base_url=open_real.base) as http:
+        for name in (f"kept-{size}", gone):
+            assert http.post("/sessions", json={"name": name}).status_code == 201
+        page = open_real(f"/compare?session=kept-{size}&session={gone}", size=size)
+        expect(page.locator("#live-text")).to_have_text("Every 5 s")
+        assert http.delete(f"/sessions/{gone}").is_success
+    expect(page.locator("#live-text")).to_have_text(f"{gone} is deleted or renamed", timeout=15_000)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_the_list_keeps_the_focus_on_its_heads(open_page: Opened, told: Told) -> None:
     page = open_page("/?limit=5")
     expect(page.locator("#live-text")).to_have_text("Every 3 s")

@@ -45,6 +45,55 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> 
     assert error.__cause__ is None or "hunter2" not in str(error.__cause__)
 
 
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("redis://host?socket_timeout=nan", "socket_timeout must be above 0"),
+        ("redis+cluster://host?socket_connect_timeout=0", "socket_connect_timeout must be above 0"),
+        ("rediss://host?timeout=-1", "timeout must be above 0"),
+        ("redis://host?db=-1", "db must be a whole number from 0 to"),
+        ("redis://host?max_connections=0", "max_connections must be a whole number from 1 to"),
+        ("redis+cluster://host?max_connections=99999999999999999999", "max_connections must be a whole number"),
+        ("redis+sentinel://host/main?health_check_interval=1.5", "health_check_interval must be a whole number"),
+        ("redis://host?socket_keepalive=maybe", "socket_keepalive must be true or false"),
+        ("redis://host?client_name=a%20b", "client_name must be ASCII without spaces"),
+        ("redis://host?wait_replicas=x", "wait_replicas must be a whole number"),
+        ("redis://host?deadline_s=", "deadline_s must be above 0 and at most 60"),
+        ("redis://host?decode_responses=true", "unknown option 'decode_responses'; known: client_name, db, "),
+        ("redis://host?retry=3", "unknown option 'retry'"),
+        ("redis://host?ssl_ca_data=x", "unknown option 'ssl_ca_data'"),
+        ("redis+cluster://host?timeout=1", "unknown option 'timeout'"),
+        ("redis+sentinel://host/main?ssl_ca_data=x", "ssl_ca_data needs ssl=true"),
+        ("rediss://host?ssl_cert_reqs=some", "ssl_cert_reqs must be none, optional or required"),
+        ("redis://host?max_connections=5&max_connections=6", "max_connections is given twice"),
+        ("redis://host/first", "the path must be the number of a database"),
+        ("redis://host/1/2", "the path must be the number of a database"),
+        ("redis+cluster://host/1", "a cluster has database 0 only"),
+        ("redis://12?hunter2@host", "unknown option; known: "),
+    ],
+)
+def test_a_wrong_option_is_named(rest: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        open_store(rest)
+    assert f"://...: {said}" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:pass@host:6379/15/?client_name=okl&max_connections=8&socket_timeout=1.5&timeout=2&retry_on_timeout=yes",
+        "redis://host?db=3&username=user&password=&socket_connect_timeout=1&socket_keepalive=No&health_check_interval=0",
+        "rediss://host?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=771&ssl_ciphers=ALL&ssl_password=x",
+        "redis+sentinel://host/main?db=3&ssl=true&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
+        "redis+cluster://host?ssl=true&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=772",
+        "redis+cluster://host/0?ssl=false&username=user&client_name=okl&health_check_interval=5&socket_timeout=2",
+    ],
+)
+async def test_an_option_of_the_driver_is_taken(url: str) -> None:
+    open_store(url)
+
+
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_an_error_names_neither_the_server_nor_a_secret_and_the_log_names_the_server(
     scheme: str, caplog: pytest.LogCaptureFixture

@@ -55,9 +55,9 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
             "config.regularization: must be a number, not an integer of more than 16 digits",
         ),
         (
-            "skegd",
-            {"rank": 10**400},
-            "config.rank: is an integer of more than 150 digits; a number is 0, or from 1e-150 to 1e+150 in size",
+            "pomdr",
+            {"pomd_budget": 10**400},
+            "config.pomd_budget: is an integer of more than 150 digits; a number is 0, or from 1e-150 to 1e+150 in size",
         ),
         ("pros-n-kons", _gaussian(metric={"a": 1}), f"{KERNEL}.metric: must be a list or 'learned', not an object"),
         ("one-vs-rest", {"member": {"kind": "aioli", "config": {"clip": 0}}}, "config.member.config.clip: "),
@@ -71,7 +71,49 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
             {"experts": ["mean", {"kind": "pomdr", "config": {"budget": -1}}]},
             "config.experts.1.config.budget: must be at least 2, not -1",
         ),
-        ("pool", {"experts": [{"kind": "ons", "sigmas": [1.0]}]}, "config.experts.0: ons: config.kernel: is unknown"),
+        (
+            "pool",
+            {"experts": [{"kind": "ons", "sigmas": [1.0]}]},
+            "config.experts.0: ons has no kernel; leave sigmas out",
+        ),
+        # Inside a grid.
+        (
+            "pool",
+            {"experts": [{"kind": "kons", "sigmas": [1.0, 0]}]},
+            "config.experts.0.sigmas.1: must be greater than 0, not 0",
+        ),
+        (
+            "pool",
+            {"experts": ["mean", {"kind": "pros-n-kons", "sigmas": [1.0, 1e-200], "half_lives": [9, None]}]},
+            "config.experts.1.sigmas.1: ",
+        ),
+        (
+            "pool",
+            {"experts": [{"kind": "fogd", "sigmas": [1.0], "config": {"frequencies": -1}}]},
+            "config.experts.0.config.frequencies: must be at least 1, not -1",
+        ),
+        (
+            "pool",
+            {"experts": ["mean", {"kind": "pomdrr", "half_lives": [16]}]},
+            "config.experts.1.kind: unknown learner kind 'pomdrr'; did you mean `pomdr`? Known: ",
+        ),
+        (
+            "pool",
+            {"experts": ["mean", {"kind": "pomdrr", "config": {"half_life": "learned"}}]},
+            "config.experts.1.kind: unknown learner kind 'pomdrr'; did you mean `pomdr`? Known: ",
+        ),
+        ("pool", {"experts": ("mean", "ons")}, "config.experts: must be a list, not a tuple"),
+        # What no array can hold.
+        (
+            "fourier-aioli",
+            {"frequencies": 2**53},
+            "config.frequencies: must be at most 32768, not 9007199254740992",
+        ),
+        (
+            "nogd",
+            {"rank": 10**100},
+            "config.rank: must be at most 2000, not an integer of more than 16 digits",
+        ),
     ],
 )
 def test_a_wrong_field_is_told_in_plain_words(kind: str, config: dict[str, Any], told: str) -> None:

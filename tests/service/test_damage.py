@@ -24,6 +24,7 @@ from service.store.base import Entry, Tip
 from tests.budget import TIMES
 from tests.oracles.model_store import ModelStore, Session
 from tests.service.api import serving, serving_on
+from tests.service.challenged import attach
 from tests.service.definitions import MEAN, POMDR, define
 from tests.service.stored import Change, bits, flipped, rewritten, saying
 from tests.service.worker import Watched, read, working
@@ -207,6 +208,32 @@ async def test_a_session_whose_record_cannot_be_read_is_listed_all_the_same() ->
         await api.refused("state-corrupt", "GET", "/sessions/s")
         await api.call("DELETE", "/sessions/s", status=204)
         assert (await api.create(POMDR))["t"] == 0
+
+
+async def test_a_challenger_that_cannot_be_loaded_is_listed_with_its_trouble() -> None:
+    own = type("Own", (type(get_learner("mean")),), {"kind": "own-mean"})()
+    store = ModelStore()
+    with registered(own):
+        async with serving_on(store) as api:
+            await api.create(MEAN)
+            for name, learner in (("broken", MEAN), ("foreign", {"kind": "own-mean"}), ("sound", MEAN)):
+                await attach(api, learner, name)
+            await api.rounds([[0.5]] * 3, [1.0, 2.0, 3.0])
+            for name in ("broken", "foreign", "sound"):
+                await api.worker.feeder.feed("s", name)
+    with_record(store.sessions["s~broken"], 100)
+    async with serving_on(store) as api:
+        listed = (await api.call("GET", "/sessions/s/challengers"))["challengers"]
+        told = {one["name"]: (one["kind"], one["t"], one["behind"], one["trouble"]) for one in listed}
+        assert told["sound"] == ("mean", 3, 0, None)
+        assert told["broken"][:3] == ("mean", 3, None)
+        assert "was damaged" in told["broken"][3]
+        assert told["foreign"][:3] == ("own-mean", 3, None)
+        assert "unknown learner kind 'own-mean'" in told["foreign"][3]
+        page = await api.http.get("/sessions/s/page", headers={"accept": "text/html"})
+        assert page.status_code == 200
+        assert page.text.count("It cannot be loaded.") == 2
+        await api.call("DELETE", "/sessions/s/challengers/broken", status=204)
 
 
 # -- entries that are well-formed, and say something else -------------------------------------------------------------

@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ from okl.client import Client
 from service.cli import app
 from service.demos.processes import worker_pids
 from service.server import WORKER_ANSWERS_WITHIN_S
-from tests.command import START_S, okl, until, until_imports
+from tests.command import START_S, environment, okl, until, until_imports
 from tests.redis_server import connect as connect_redis
 from tests.redis_server import redis_process, redis_server
 
@@ -38,9 +40,14 @@ WRONG = {
     "a store of no kind": (["--store", "mongo://host"], {}, "sqlite"),
     "an option of SQLite": (["--store", "sqlite:///x.sqlite3?synchronous=maybe"], {}, "synchronous"),
     "an option of SQLite that is none": (["--store", "sqlite:///x.sqlite3?colour=red"], {}, "colour"),
-    "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "options"),
+    "a file of SQLite without a name": (["--store", "sqlite:///"], {}, "names no file; sqlite:// is a store in memory"),
+    "a file of SQLite in memory": (["--store", "sqlite:///:memory:", "--workers", "2"], {}, "names no file"),
+    "a file of SQLite without slashes": (["--store", "sqlite:x.sqlite3"], {}, "expected sqlite:///path"),
+    "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "colour"),
     "a port of Redis": (["--store", "redis://:hush@127.0.0.1:port/0"], {}, "store url"),
     "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
+    "no file of settings": ([], {"OKL_CONFIG_FILE": ""}, "OKL_CONFIG_FILE is empty: give it a path, or unset it."),
+    "no folder of secrets": ([], {"OKL_SECRETS_DIR": ""}, "OKL_SECRETS_DIR is empty: give it a path, or unset it."),
     "a certificate that is not there": (
         [],
         {"OKL_TLS_CERT": "none.pem"},
@@ -163,6 +170,37 @@ def test_a_redis_that_may_lose_rounds_is_warned_of(tmp_path: Path) -> None:
     told = "".join(line for line in kept if "WARNING" in line)
     assert "maxmemory-policy" in told
     assert "appendonly" in told
+
+
+def is_listening(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_it_serves_and_stops_without_standard_streams(tmp_path: Path, port: int, closed: str) -> None:
+    """A socket that has the number of such a stream would make libuv abort."""
+    command = [sys.executable, "-m", "service.start", "serve", "--port", str(port), "--store", "sqlite://"]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
+    ours = environment(PYTHONPATH=os.getcwd())
+    with (
+        subprocess.Popen(
+            shell, cwd=tmp_path, env=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process,
+        Client(f"http://127.0.0.1:{port}") as client,
+    ):
+        try:
+            give_up = time.monotonic() + START_S
+            while not is_listening(port) and process.poll() is None and time.monotonic() < give_up:
+                time.sleep(0.05)
+            assert client.is_ready()
+            process.terminate()
+            assert process.wait(START_S) == 0
+        finally:
+            process.kill()
 
 
 def test_it_says_where_it_listens_and_stops_on_ctrl_c(tmp_path: Path, port: int) -> None:

@@ -177,6 +177,19 @@ def test_a_command_ends_quietly_once_nobody_reads_its_output(tmp_path: Path) -> 
     assert (told.returncode, told.stderr) == (0, b"")
 
 
+def test_a_command_whose_output_cannot_be_written_says_so_in_a_line(tmp_path: Path) -> None:
+    ours = environment(PYTHONPATH=os.getcwd())
+    command = [sys.executable, "-m", "okl"]
+    with open("/dev/full", "w") as full, open("/dev/null") as unwritable:
+        for arguments in (["--help"], ["--version"], ["version"], ["serve", "--help"]):
+            told = subprocess.run([*command, *arguments], cwd=tmp_path, env=ours, stdout=full, stderr=subprocess.PIPE)
+            assert told.stderr == b"Standard output cannot be written: No space left on device\n"
+            assert told.returncode == 1
+        told = subprocess.run([*command, "version"], env=ours, stdout=unwritable, stderr=subprocess.PIPE)
+        assert (told.returncode, told.stderr) == (1, b"Standard output cannot be written: Bad file descriptor\n")
+        assert subprocess.run([*command, "version"], env=ours, stdout=full, stderr=full).returncode == 1
+
+
 def test_a_command_whose_progress_bar_finds_first_that_nobody_reads_ends_with_141() -> None:
     code = """
 import threading

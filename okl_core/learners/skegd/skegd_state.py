@@ -29,9 +29,14 @@ class SkegdConfig(BufferedConfig):
     )
     blocks: int = Field(default=4, ge=1, le=1000, description="c: entries in a row of the sketch.")
     landmarks: int | None = Field(
-        default=None, ge=1, description="s_m: points that an input is compared with. null: 0.2 sketch_size."
+        default=None,
+        ge=1,
+        le=MAX_GRAM_POINTS,
+        description="s_m: points that an input is compared with. null: 0.2 sketch_size.",
     )
-    rank: int | None = Field(default=None, ge=1, description="k: dimensions of the embedding. null: 0.1 budget.")
+    rank: int | None = Field(
+        default=None, ge=1, le=MAX_GRAM_POINTS, description="k: dimensions of the embedding. null: 0.1 budget."
+    )
     cycle: int | None = Field(
         default=None,
         ge=1,

@@ -256,7 +256,7 @@ export function drawCharts() {
 
   draw(document);
   const redraw = () => drawings.forEach((one) => one.draw());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  matchMedia("screen and (prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   return (page) => {
     const grid = document.getElementById("charts");

@@ -2,4 +2,4 @@
 import { drawCharts } from "./charts.js";
 import { follow } from "./live.js";
 
-follow({ pollMs: 5000, seen: drawCharts() });
+follow({ pollMs: 5000, seen: drawCharts(), ofSeveral: true });

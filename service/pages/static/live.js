@@ -16,6 +16,10 @@ function state(name, text) {
   if (words.textContent !== text) words.textContent = text;
 }
 
+function parsed(text) {
+  return new DOMParser().parseFromString(text, "text/html");
+}
+
 /** The key by which an element is found again in the next document; a link without an id is found by its target. */
 function key(one) {
   return one.id || one.dataset.cancel || one.getAttribute("href");
@@ -50,9 +54,9 @@ function swap(fresh) {
 /**
  * Keeps the page at this URL up to date. `events` is the URL of the stream that announces changes; without one, or while it
  * is broken, the page polls every `pollMs`. `seen` is called with each new document. A hidden tab does nothing. Returns a
- * function that fetches the page soon.
+ * function that fetches the page soon. A page `ofSeveral` sessions says which one is gone.
  */
-export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
+export function follow({ events = null, pollMs = 5000, seen = () => {}, ofSeveral = false }) {
   let source = null;
   let timer = 0;
   let timerMs = 0;
@@ -70,10 +74,13 @@ export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
     const signal = AbortSignal.timeout(ANSWER_MS);
     try {
       const response = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store", signal });
-      if (response.status === 404) return end("Deleted or renamed");
+      if (response.status === 404) {
+        const name = ofSeveral && parsed(await response.text()).querySelector("[data-session]")?.dataset.session;
+        return end(name ? `${name} is deleted or renamed` : "Deleted or renamed");
+      }
       if (response.redirected) return end("Signed out");
       if (!response.ok) throw new Error(String(response.status));
-      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+      const fresh = parsed(await response.text());
       seen(fresh);
       if (!swap(fresh)) document.addEventListener("selectionchange", soon, { once: true });
       isFailing = false;
