@@ -26,5 +26,6 @@ def open_store(url: str, limits: Limits | None = None) -> Store:
     """
     scheme = split_url(url).scheme
     if scheme not in STORE_MODULES:
-        raise ConfigurationError(f"store url: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
+        problem = f"unknown scheme {scheme!r}" if scheme else "no scheme; a file is sqlite:///path"
+        raise ConfigurationError(f"store url: {problem}; known: {', '.join(STORE_MODULES)}")
     return importlib.import_module(f".{STORE_MODULES[scheme]}", __package__).from_url(url, limits or Limits())
