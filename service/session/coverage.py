@@ -141,8 +141,6 @@ def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) 
     probabilities = forecast.probabilities
     if probabilities is None:
         probabilities = (1.0 - (forecast.probability or 0.0), forecast.probability or 0.0)
-    if math.isinf(threshold) or not probabilities:
-        return answer._replace(labels=truths.names[: len(probabilities)])
     return answer._replace(labels=tuple(truths.names[k] for k in prediction_set(probabilities, threshold)))
 
 
