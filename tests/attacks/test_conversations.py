@@ -54,6 +54,16 @@ def test_a_connection_goes_on(port: int, parts: list[bytes], statuses: list[int]
     assert found == statuses, data
 
 
+@pytest.mark.parametrize("length", [b"-5\n", b"-5\r\n", b"+5\r\n", b"0x5\r\n", b"0_5\r\n"])
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_length_of_a_chunk_that_only_python_reads(port: int, length: bytes, is_split: bool) -> None:
+    """To go by a negative one would lead back to it, for ever."""
+    head, _, _ = CHUNKED.partition(b"2\r\n")
+    answer = talk(port, [head, length] if is_split else [head + length])
+    assert answer.status == 400, answer.data
+    assert talk(port, [LAST]).status == 200
+
+
 def test_a_client_that_waits_to_be_asked_for_its_body(port: int) -> None:
     head, _, body = post("/predict", b'{"session": "s", "x": [1, 2]}', "Expect: 100-continue").partition(b"\r\n\r\n")
     with connect(port) as connection:
