@@ -130,6 +130,22 @@ async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.Mon
             gc.enable()
 
 
+async def test_a_challenger_too_wide_for_its_memory_cap_learns_nothing() -> None:
+    """Its champion has the same inputs, and needs far less for them."""
+    async with serving("sqlite://", session_bytes=1 << 20) as api:
+        await api.create(MEAN)
+        await attach(api, {"kind": "ons"})
+        await api.worker.roster.close()
+        wide = [float(i) for i in range(600)]
+        await api.predict(wide, id="waits")
+        await api.update(1.0, x=wide)
+        await api.rounds([wide] * 2, [1.0] * 2)
+        fed = await api.worker.feeder.feed("s", "c")
+        assert "the cap is 1048576" in fed.refused
+        told = await api.call("GET", "/sessions/s/challengers/c")
+        assert (told["t"], told["behind"], told["skipped"]) == (0, 0, 3)
+
+
 async def test_an_error_that_passes_costs_no_rounds(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """The challenger is fed again at once, not after the pause of one that failed."""
     monkeypatch.setattr("service.challengers.roster.SOON_S", 0.01)
