@@ -36,11 +36,16 @@ class Body(Protocol):
         ...
 
 
+def length_in(value: bytes) -> int:
+    """The number in a `Content-Length`, which may begin with any number of zeros; Python converts 4,300 digits at most."""
+    return int(value.lstrip(b"0") or b"0")
+
+
 def body_of(headers: list[tuple[bytes, bytes]]) -> Body:
     """The body that a request announces."""
     for name, value in headers:
         if name == b"content-length":
-            return Counted(int(value))
+            return Counted(length_in(value))
         if name == b"transfer-encoding":
             return Chunks()
     return Counted(0)

@@ -38,6 +38,7 @@ def split(data: bytes, size: int) -> list[bytes]:
         pytest.param([*split(NOWHERE, 9000), LAST], [404, 200], id="behind pieces that nobody read"),
         pytest.param([*split(LARGE, 60_000), LAST], [413, 200], id="behind a body that is too large"),
         pytest.param([CHUNKED, LAST], [422, 200], id="behind chunks"),
+        pytest.param([ASK.replace(b"Length: ", b"Length: " + b"0" * 5_000) + LAST], [200, 200], id="zeros of a length"),
         pytest.param([NOWHERE + ASK * 20 + LAST], [404] + [200] * 21, id="many pipelined"),
     ],
 )
