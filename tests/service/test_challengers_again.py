@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from okl.errors import StoreUnavailable
+from service.challengers.feeder import Feeder, FeedResult
+from service.challengers.roster import Roster
 from service.session.record import decode_record
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.summary import decode_summary
-from service.store.base import Gone, Head, Reading
+from service.store.base import Gone, Head, Reading, Tip
 from tests.service.api import Api, serving, serving_on
 from tests.service.challenged import AUTO, CHAMPION, CLIPPED, attach, caught_up, session_of
 from tests.service.definitions import POMDR
@@ -165,6 +167,28 @@ async def test_an_error_that_passes_costs_no_rounds(watched: Watched, monkeypatc
         await api.rounds([[1.0]] * 10, [1.0] * 10)
         told = await caught_up(api)
         assert (left, told["t"], told["skipped"]) == (0, 10, 0)
+
+
+async def test_a_challenger_that_another_worker_was_feeding_is_fed_again(memory: Api) -> None:
+    """The other may not know of the last round yet, and the next sweep is a while away."""
+    fed: list[str] = []
+
+    class Busy:
+        async def feed(self, champion: str, name: str) -> FeedResult | None:
+            fed.append(f"{champion}~{name}")
+            return None if len(fed) == 1 else FeedResult(Tip(0, bytes(16)), 0, None)
+
+    await memory.create(MEAN)
+    await attach(memory, MEAN)
+    roster = Roster(memory.store, memory.worker.counts)
+    # It looks for all challengers at once, and again after 12 seconds.
+    roster.start(cast(Feeder, Busy()))
+    for _ in range(100):
+        if len(fed) == 2:
+            break
+        await asyncio.sleep(0.02)
+    await roster.close()
+    assert fed == ["s~c", "s~c"]
 
 
 @pytest.mark.parametrize("how", ["promotion", "snapshot", "roll back"])
