@@ -106,6 +106,16 @@ async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(wa
         assert decode_summary(head.summary).asked_at is not None
 
 
+async def test_a_fresh_start_of_the_same_learner_is_promoted(memory: Api) -> None:
+    """It has its champion's definition, but not its state; a promotion that was cut off leaves both the same."""
+    await memory.create(MEAN)
+    await memory.rounds([[1.0]] * 50, [0.0] * 50)
+    await attach(memory, MEAN)
+    await memory.rounds([[1.0]] * 5, [1.0] * 5)
+    assert (await memory.call("POST", "/sessions/s/challengers/c/promote"))["t"] == 5
+    assert (await memory.predict([1.0], wait=False))["value"] == 1.0
+
+
 async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its copy is not loaded again for that, and no copy of it stays in memory until garbage is collected."""
     # What a worker freezes then is not listed any more.
