@@ -210,6 +210,12 @@ def test_two_archives_do_not_write_to_one_folder(store: str, tmp_path: Path) -> 
     assert "60 rounds written" in run(*archive)
 
 
+def test_an_archive_that_cannot_be_written_says_so(store: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    inside = tmp_path / "file" / "past"
+    assert f"{inside} cannot be written" in run("archive", "s", "--out", inside, "--store", store, code=2)
+
+
 def test_a_folder_is_for_one_session(store: str, tmp_path: Path) -> None:
     with listening(store) as url, Client(url) as client:
         client.create("other")
