@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import inf
 from typing import Final, Protocol, final
 
@@ -12,6 +13,9 @@ MOST_FRAMES: Final = 2
 """The frames of chunks may have this many times the bytes of their content, beyond FREE_FRAMES: a chunk takes about 3 us."""
 
 FREE_FRAMES: Final = 64 << 10
+
+_LENGTH: Final = re.compile(rb"[0-9A-Fa-f]+")
+"""Python's `int` takes more, such as a sign: a negative length would lead backwards, for ever."""
 
 
 class Body(Protocol):
@@ -32,11 +36,16 @@ class Body(Protocol):
         ...
 
 
+def length_in(value: bytes) -> int:
+    """The number in a `Content-Length`, which may begin with any number of zeros; Python converts 4,300 digits at most."""
+    return int(value.lstrip(b"0") or b"0")
+
+
 def body_of(headers: list[tuple[bytes, bytes]]) -> Body:
     """The body that a request announces."""
     for name, value in headers:
         if name == b"content-length":
-            return Counted(int(value))
+            return Counted(length_in(value))
         if name == b"transfer-encoding":
             return Chunks()
     return Counted(0)
@@ -93,11 +102,11 @@ class Chunks:
         if self._is_trailer:
             self._is_over = not line.rstrip(b"\r")
             return
-        try:
-            length = int(line.partition(b";")[0], 16)
-        except ValueError:
-            self._is_malformed = True
+        digits = line.partition(b";")[0].strip()
+        self._is_malformed = not _LENGTH.fullmatch(digits)
+        if self._is_malformed:
             return
+        length = int(digits, 16)
         self._is_trailer = length == 0
         self._content += length
         self._skip = length + len(b"\r\n") if length else 0

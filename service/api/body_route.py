@@ -30,6 +30,7 @@ from okl.errors import UnsupportedMediaType
 
 from ..pointers import invalid
 from .bodies import check_encoding, content_type, too_large
+from .body_ends import length_in
 from .calls import Parameter, plan
 from .problems import validation_problem
 from .queries import check_query
@@ -127,7 +128,7 @@ class BodyReader(Generic[M]):
             )
         check_encoding(request.scope)
         announced: bytes = dict(request.scope["headers"]).get(b"content-length", b"")
-        if self._sliced is None and announced.isdigit() and int(announced) > limits.row_bytes:
+        if self._sliced is None and announced.isdigit() and length_in(announced) > limits.row_bytes:
             raise too_large(limits.row_bytes)
         return limits
 

@@ -39,6 +39,7 @@ from ..settings import Settings
 from ..telemetry.counts import Counts
 from ..trace import current, trace_of
 from .bodies import NDJSON, Bodies, kind_of, too_large
+from .body_ends import length_in
 from .hosts import Hosts, is_own_page, shown
 from .problems import COUNTS, REQUEST_ID, answer, log_unexpected, request_id, unexpected_problem
 from .route_templates import RouteTemplates, method_of
@@ -120,7 +121,7 @@ class RequestChecks:
             if kind_of(scope) in NDJSON:
                 exchange.stream(self._bodies)
                 await exchange.run(self._app)
-            elif announced.isdigit() and int(announced) > self._limits.body_bytes:
+            elif announced.isdigit() and length_in(announced) > self._limits.body_bytes:
                 await exchange.refuse(too_large(self._limits.body_bytes))
             else:
                 if announced != b"0" or b"transfer-encoding" in headers:

@@ -138,12 +138,15 @@ def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) 
         low, high = interval(forecast.value, threshold, within)
         ends = [truths.from_learner(end) if math.isfinite(end) else None for end in (low, high)]
         return answer._replace(low=ends[0], high=ends[1])
-    probabilities = forecast.probabilities
-    if probabilities is None:
-        probabilities = (1.0 - (forecast.probability or 0.0), forecast.probability or 0.0)
-    if math.isinf(threshold) or not probabilities:
-        return answer._replace(labels=truths.names[: len(probabilities)])
-    return answer._replace(labels=tuple(truths.names[k] for k in prediction_set(probabilities, threshold)))
+    if forecast.probabilities is not None:
+        held = prediction_set(forecast.probabilities, threshold)
+    else:
+        positive = forecast.probability or 0.0
+        held = prediction_set((1.0 - positive, positive), threshold)
+        if len(held) == 1:
+            # The label of the forecast, also where both are equally probable.
+            held = (int(forecast.label > 0),)
+    return answer._replace(labels=tuple(truths.names[k] for k in held))
 
 
 def check_promises(task: Task) -> None:

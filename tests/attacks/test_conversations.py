@@ -38,6 +38,7 @@ def split(data: bytes, size: int) -> list[bytes]:
         pytest.param([*split(NOWHERE, 9000), LAST], [404, 200], id="behind pieces that nobody read"),
         pytest.param([*split(LARGE, 60_000), LAST], [413, 200], id="behind a body that is too large"),
         pytest.param([CHUNKED, LAST], [422, 200], id="behind chunks"),
+        pytest.param([ASK.replace(b"Length: ", b"Length: " + b"0" * 5_000) + LAST], [200, 200], id="zeros of a length"),
         pytest.param([NOWHERE + ASK * 20 + LAST], [404] + [200] * 21, id="many pipelined"),
     ],
 )
@@ -52,6 +53,16 @@ def test_a_connection_goes_on(port: int, parts: list[bytes], statuses: list[int]
             data += received
     found = [int(part[:3]) for part in data.split(b"HTTP/1.1 ")[1:]]
     assert found == statuses, data
+
+
+@pytest.mark.parametrize("length", [b"-5\n", b"-5\r\n", b"+5\r\n", b"0x5\r\n", b"0_5\r\n"])
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_length_of_a_chunk_that_only_python_reads(port: int, length: bytes, is_split: bool) -> None:
+    """To go by a negative one would lead back to it, for ever."""
+    head, _, _ = CHUNKED.partition(b"2\r\n")
+    answer = talk(port, [head, length] if is_split else [head + length])
+    assert answer.status == 400, answer.data
+    assert talk(port, [LAST]).status == 200
 
 
 def test_a_client_that_waits_to_be_asked_for_its_body(port: int) -> None:

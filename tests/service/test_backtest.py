@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,23 @@ def test_an_archive_that_a_full_disk_has_cut_off_is_continued(store: str, tmp_pa
     assert read_archive(folder)[1][-1].tip.round == 60
     assert "0 rounds written, up to round 60" in run(*archive)
     assert (folder / "session").read_text() == "s\n"
+
+
+def test_two_archives_do_not_write_to_one_folder(store: str, tmp_path: Path) -> None:
+    folder = tmp_path / "past"
+    archive = ("archive", "s", "--out", folder, "--store", store)
+    folder.mkdir()
+    with (folder / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "Another `okl archive` writes to" in run(*archive, code=2)
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+    assert "60 rounds written" in run(*archive)
+
+
+def test_an_archive_that_cannot_be_written_says_so(store: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    inside = tmp_path / "file" / "past"
+    assert f"{inside} cannot be written" in run("archive", "s", "--out", inside, "--store", store, code=2)
 
 
 def test_a_folder_is_for_one_session(store: str, tmp_path: Path) -> None:

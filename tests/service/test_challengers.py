@@ -323,7 +323,7 @@ async def test_a_challenger_goes_on_after_a_roll_back_and_a_promotion(api: Api) 
         await api.update(named(row), x=X[row].tolist())
     await api.worker.feeder.feed("s", "c")
     told = await caught_up(api)
-    assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (35, 0, 5)
+    assert (told["t"], told["skipped"], told["missed"], told["comparison"]["rounds"]) == (35, 0, 0, 5)
     # And from what is stored.
     before = await session_of(api, "s~c")
     async with serving_on(api.store) as fresh:

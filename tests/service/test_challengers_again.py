@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from okl.errors import StoreUnavailable
+from service.challengers.feeder import Feeder, FeedResult
+from service.challengers.roster import Roster
 from service.session.record import decode_record
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.summary import decode_summary
-from service.store.base import Gone, Head, Reading
+from service.store.base import Gone, Head, Reading, Tip
 from tests.service.api import Api, serving, serving_on
 from tests.service.challenged import AUTO, CHAMPION, CLIPPED, attach, caught_up, session_of
 from tests.service.definitions import POMDR
@@ -104,6 +106,16 @@ async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(wa
         assert decode_summary(head.summary).asked_at is not None
 
 
+async def test_a_fresh_start_of_the_same_learner_is_promoted(memory: Api) -> None:
+    """It has its champion's definition, but not its state; a promotion that was cut off leaves both the same."""
+    await memory.create(MEAN)
+    await memory.rounds([[1.0]] * 50, [0.0] * 50)
+    await attach(memory, MEAN)
+    await memory.rounds([[1.0]] * 5, [1.0] * 5)
+    assert (await memory.call("POST", "/sessions/s/challengers/c/promote"))["t"] == 5
+    assert (await memory.predict([1.0], wait=False))["value"] == 1.0
+
+
 async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its copy is not loaded again for that, and no copy of it stays in memory until garbage is collected."""
     # What a worker freezes then is not listed any more.
@@ -130,6 +142,22 @@ async def test_a_full_challenger_refuses_each_round_once(monkeypatch: pytest.Mon
             gc.enable()
 
 
+async def test_a_challenger_too_wide_for_its_memory_cap_learns_nothing() -> None:
+    """Its champion has the same inputs, and needs far less for them."""
+    async with serving("sqlite://", session_bytes=1 << 20) as api:
+        await api.create(MEAN)
+        await attach(api, {"kind": "ons"})
+        await api.worker.roster.close()
+        wide = [float(i) for i in range(600)]
+        await api.predict(wide, id="waits")
+        await api.update(1.0, x=wide)
+        await api.rounds([wide] * 2, [1.0] * 2)
+        fed = await api.worker.feeder.feed("s", "c")
+        assert "the cap is 1048576" in fed.refused
+        told = await api.call("GET", "/sessions/s/challengers/c")
+        assert (told["t"], told["behind"], told["skipped"]) == (0, 0, 3)
+
+
 async def test_an_error_that_passes_costs_no_rounds(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """The challenger is fed again at once, not after the pause of one that failed."""
     monkeypatch.setattr("service.challengers.roster.SOON_S", 0.01)
@@ -149,6 +177,28 @@ async def test_an_error_that_passes_costs_no_rounds(watched: Watched, monkeypatc
         await api.rounds([[1.0]] * 10, [1.0] * 10)
         told = await caught_up(api)
         assert (left, told["t"], told["skipped"]) == (0, 10, 0)
+
+
+async def test_a_challenger_that_another_worker_was_feeding_is_fed_again(memory: Api) -> None:
+    """The other may not know of the last round yet, and the next sweep is a while away."""
+    fed: list[str] = []
+
+    class Busy:
+        async def feed(self, champion: str, name: str) -> FeedResult | None:
+            fed.append(f"{champion}~{name}")
+            return None if len(fed) == 1 else FeedResult(Tip(0, bytes(16)), 0, None)
+
+    await memory.create(MEAN)
+    await attach(memory, MEAN)
+    roster = Roster(memory.store, memory.worker.counts)
+    # It looks for all challengers at once, and again after 12 seconds.
+    roster.start(cast(Feeder, Busy()))
+    for _ in range(100):
+        if len(fed) == 2:
+            break
+        await asyncio.sleep(0.02)
+    await roster.close()
+    assert fed == ["s~c", "s~c"]
 
 
 @pytest.mark.parametrize("how", ["promotion", "snapshot", "roll back"])

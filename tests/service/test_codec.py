@@ -28,10 +28,15 @@ from service.session.codec import (
     encode_block,
     encode_round,
     encode_waiting,
+    with_note,
 )
 from service.session.coverage import Promise
 from service.session.moment import Moment
+from service.session.pairing import Note
 from service.session.scorecard import Issued
+from service.session.session import Session
+from service.store.base import Tip
+from tests.service.definitions import define
 
 number = st.floats(width=64)
 finite = st.floats(allow_nan=False)
@@ -255,3 +260,14 @@ def test_another_version_of_a_waiting_prediction_is_refused() -> None:
     # Sealed as this program seals an answer, whose body it does not look into.
     with pytest.raises(StateCorrupt, match="version 2"):
         decode_waiting(IDENTITY, ID, encode_answer(IDENTITY, ID, b"\x02" + blob[1:-4]))
+
+
+@pytest.mark.parametrize("cut", [0, 10, -1])
+def test_an_entry_of_a_challenger_whose_note_is_cut_does_not_replay(cut: int) -> None:
+    note = Note(7, Tip(3, IDENTITY), 0, [0.5]).encode()
+    challenger = Session(define(name="s~c"))
+    with pytest.raises(StateCorrupt, match="the note of the champion cannot be read"):
+        challenger.replay(with_note(note[:cut], ENTRIES["round"]))
+    with pytest.raises(StateCorrupt, match="no note"):
+        challenger.replay(ENTRIES["round"])
+    assert challenger.t == 0

@@ -151,7 +151,16 @@ def test_chunks_end_where_they_end(pieces: list[bytes], trailer: bytes, behind: 
             return
 
 
-@pytest.mark.parametrize("malformed", [b"x\r\n", b"\r\n", b"1" * 9_000, b"-1\r\n"])
+@pytest.mark.parametrize("length", [b"1a", b"1A", b"001A;a=b", b"1a ;a"])
+def test_lengths_of_chunks_are_hexadecimal(length: bytes) -> None:
+    whole = length + b"\r\n" + b"\n" * 26 + b"\r\n0\r\n\r\n"
+    assert Chunks().end_in(whole + b"0\r\n\r\n") == len(whole)
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [b"x\r\n", b"\r\n", b"1" * 9_000, b"-1\r\n", b"-0\r\n\r\n", b"+1\r\na\r\n", b"0x1\r\na\r\n", b"0_1\r\na\r\n"],
+)
 def test_malformed_chunks_have_no_end(malformed: bytes) -> None:
     body = Chunks()
     assert body.end_in(malformed) is None

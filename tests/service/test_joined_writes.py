@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from service.api.joined_writes import JoinedWrites
+from service.api.socket_reads import SocketReads
 from tests.service.worker import settle
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +30,12 @@ class Recorded(asyncio.Transport):
 
     def close(self) -> None:
         self.calls.append("close")
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
 
     def get_write_buffer_size(self) -> int:
         return 7
@@ -80,3 +87,18 @@ async def test_nothing_is_left_behind(last: str) -> None:
 async def test_the_rest_is_the_streams_own() -> None:
     transport, _ = joined()
     assert transport.is_closing() is False
+
+
+async def test_a_server_pauses_the_stream_or_the_reads_of_a_socket() -> None:
+    transport, stream = joined()
+    transport.pause_reading()
+    transport.resume_reading()
+    assert stream.calls == ["pause", "resume"]
+    handed_on: list[bytes] = []
+    transport.reads = SocketReads(stream, asyncio.get_running_loop(), handed_on.append)
+    transport.pause_reading()
+    transport.reads.take(b"frame")
+    assert handed_on == []
+    transport.resume_reading()
+    await settle()
+    assert handed_on == [b"frame"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.api import Api, serving
+from tests.service.api import NDJSON, Api, serving
 from tests.service.bad_requests import LARGE, METRIC, PACKING, member_of, pool_of
 from tests.service.definitions import MEAN, POMDR
 
@@ -201,3 +201,17 @@ async def test_workers_forget_sessions_that_nobody_uses(store_url: str) -> None:
             assert await small.inspect(name) == await large.inspect(name)
         assert len(small.worker.replicas) < 3
         assert len(large.worker.replicas) == 3
+
+
+async def test_no_more_streams_than_may_be_open() -> None:
+    async with serving("sqlite://", max_streams=2) as api:
+        await api.create(MEAN)
+        body: dict[str, Any] = {"content": b'{"x": [1.0], "y": 1.0}\n', "headers": NDJSON}
+        open_streams = api.worker.conversations
+        with open_streams.room():
+            assert (await api.http.post("/sessions/s/stream", **body)).status_code == 200
+            with open_streams.room():
+                problem = await api.refused("overloaded", "POST", "/sessions/s/stream", **body)
+            assert "already has 2 streams" in problem["detail"]
+            assert (await api.http.post("/sessions/s/stream", **body)).status_code == 200
+        assert (await api.inspect())["t"] == 2

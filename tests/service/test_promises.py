@@ -49,6 +49,41 @@ async def test_sets_of_a_learner_whose_loss_has_no_probabilities(memory: Api, le
     assert (await memory.inspect())["metrics"]["coverage"] == pytest.approx(0.9, abs=0.01)
 
 
+async def test_a_set_has_the_label_of_its_forecast_where_two_are_equally_probable(memory: Api) -> None:
+    settings = {
+        "name": "s",
+        "labels": ["n", "y"],
+        "learner": "kernel-aioli",
+        "interval": 0.9,
+        "scale": {"kind": "none"},
+    }
+    await memory.call("POST", "/sessions", settings, status=201)
+    for _ in range(40):
+        await memory.update("n", x=[1.0])
+    # Far from all that it has learned.
+    told = await memory.predict([1e6], wait=False)
+    assert (told["probability"], told["set"]) == (0.5, [told["label"]])
+
+
+async def test_a_label_that_was_impossible_is_missed(memory: Api) -> None:
+    """Inputs so large that the probability of a label is 0."""
+    settings = {
+        "name": "s",
+        "labels": ["n", "y"],
+        "learner": "ftrl-logistic",
+        "interval": 0.9,
+        "scale": {"kind": "none"},
+    }
+    await memory.call("POST", "/sessions", settings, status=201)
+    for _ in range(40):
+        await memory.update("n", x=[1e4])
+    told = await memory.predict([1e8], id="a")
+    assert (told["probability"], told["set"]) == (0.0, ["n"])
+    before = (await memory.inspect())["metrics"]["coverage"]
+    await memory.update("y", id="a")
+    assert (await memory.inspect())["metrics"]["coverage"] == pytest.approx(before * 40 / 41)
+
+
 async def test_no_sets_without_probabilities(memory: Api) -> None:
     settings = {"name": "s", "labels": ["n", "y"], "learner": "kons", "interval": 0.9}
     problem = await memory.refused("invalid-request", "POST", "/sessions", settings)

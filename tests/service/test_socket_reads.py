@@ -83,6 +83,26 @@ async def test_what_is_not_taken_is_not_handed_on(who: str) -> None:
     assert b"".join(taken) == DATA
 
 
+@pytest.mark.parametrize("first", ["the server", "the client"])
+async def test_nothing_is_read_while_either_takes_nothing(first: str) -> None:
+    """The server and the client, of whom one goes on before the other."""
+    stream = Stream()
+    reads = reads_of(stream, [])
+    reads.pause_reading()
+    assert not stream.is_reading
+    reads.stall(is_stalled=True)
+    if first == "the server":
+        reads.resume_reading()
+    else:
+        reads.stall(is_stalled=False)
+    assert not stream.is_reading
+    if first == "the server":
+        reads.stall(is_stalled=False)
+    else:
+        reads.resume_reading()
+    assert stream.is_reading
+
+
 async def test_nothing_is_handed_on_when_the_connection_is_gone() -> None:
     stream, taken = Stream(), list[bytes]()
     reads = reads_of(stream, taken, 0.006)
