@@ -27,12 +27,13 @@ from service.store.base import (
     Waiting,
     WaitingPage,
 )
-from service.store.moving import LUGGAGE_ITEMS, Luggage, Seal
+from service.store.moving import LUGGAGE_ITEMS, Luggage, Seal, Whole
 from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
 from service.store.redis_connections import BATCH_BYTES, Lanes
 from tests.contract.redis_sessions import append, first_tip, opened
-from tests.contract.store_calls import NAME, entry, outcomes_of, read
+from tests.contract.store_calls import NAME, chain, entry, ids_from, outcomes_of, read
+from tests.contract.store_calls import append as append_all
 from tests.redis_server import connect, wait_until
 from tests.tcp_proxy import Proxy, proxy_to
 
@@ -346,6 +347,25 @@ async def test_a_settled_prediction_leaves_nothing_behind(store: Store, server: 
     await store.commit(NAME, FIRST, [], [Hold("e1", b"forecast", 100.0)])
     await append(store, FIRST, 1)
     assert not server.exists(key("waiting"), key("expiry"), key("forget"))
+
+
+@pytest.mark.parametrize("kept", ["all", "as many"])
+async def test_a_snapshot_does_not_read_the_tail(redis_url: str, server: redis.Redis, kept: str) -> None:
+    limits = Limits(tail=10**6, tail_bytes=10**9) if kept == "all" else Limits(tail=2_000)
+    async with opened(redis_url, limits) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = chain(FIRST, *ids_from(1, 2_010), answer=None)
+        for start in range(0, 2_000, 1_000):
+            await append_all(store, entries[start : start + 1_000])
+        await store.snapshot(NAME, entries[1_999].tip, b"state")
+        await append_all(store, entries[2_000:])
+        server.config_resetstat()
+        assert await store.snapshot(NAME, entries[-1].tip, b"state")
+        calls = server.info("commandstats")
+        found = await store.whole(NAME)
+    assert isinstance(found, Whole)
+    assert len(found.entries) == (2_010 if kept == "all" else 2_000)
+    assert sum(calls.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("xrange", "xrevrange")) < 10
 
 
 async def test_a_session_goes_on_after_a_rewind(store: Store, server: redis.Redis) -> None:
