@@ -18,6 +18,7 @@ from service.store.base import (
     Committed,
     Entry,
     Found,
+    Full,
     Gone,
     Head,
     Hold,
@@ -186,6 +187,16 @@ async def test_counts_are_never_negative_after_an_eviction(store: Store, server:
     head = await store.head(NAME)
     assert isinstance(head, Head)
     assert min(head.waiting, head.waiting_bytes, head.never_came) >= 0
+
+
+async def test_evicted_predictions_take_up_no_room(redis_url: str, server: redis.Redis) -> None:
+    async with opened(redis_url, Limits(waiting=2, waiting_bytes=9)) as store:
+        await store.create(NAME, b"record", FIRST)
+        for round in range(2):
+            holds = [Hold(f"p{round}-{i}", b"blob", 60.0) for i in range(3)]
+            answer = await store.commit(NAME, FIRST, [], holds)
+            assert answer == Committed([None, None, Full()], 2, 0)
+            server.delete(key("waiting"))
 
 
 async def all_luggage(store: Store) -> Luggage:
