@@ -33,7 +33,7 @@ from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
 from service.store.redis_connections import BATCH_BYTES, Lanes
 from tests.contract.redis_sessions import append, first_tip, opened
-from tests.contract.store_calls import NAME, chain, entry, ids_from, outcomes_of, read
+from tests.contract.store_calls import NAME, bare, chain, entry, ids_from, outcomes_of, read
 from tests.contract.store_calls import append as append_all
 from tests.redis_server import connect, wait_until
 from tests.tcp_proxy import Proxy, proxy_to
@@ -377,6 +377,31 @@ async def test_a_snapshot_does_not_read_the_tail(redis_url: str, server: redis.R
     assert isinstance(found, Whole)
     assert len(found.entries) == (2_010 if kept == "all" else 2_000)
     assert sum(calls.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("xrange", "xrevrange")) < 10
+
+
+async def test_a_long_journal_is_read_in_pages_while_it_is_trimmed(redis_url: str, server: redis.Redis) -> None:
+    async with opened(redis_url, Limits(tail=2_500, tail_bytes=10**9)) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = [*chain(FIRST, *ids_from(1, 2_500), answer=None)]
+        await append_all(store, entries)
+        server.config_resetstat()
+        whole = await store.whole(NAME)
+        assert isinstance(whole, Whole)
+        assert (whole.base, whole.entries) == (FIRST, bare(entries))
+        assert server.info("commandstats")["cmdstat_evalsha"]["calls"] > 2
+
+        async def trim() -> None:
+            for row in range(40):
+                entries.extend(chain(entries[-1].tip, f"later-{row}", answer=None))
+                await append_all(store, entries[-1:])
+                await store.snapshot(NAME, entries[-1].tip, b"state")
+
+        trimming = asyncio.create_task(trim())
+        while not trimming.done():
+            found = await store.whole(NAME)
+            assert isinstance(found, Whole)
+            assert list(found.entries) == bare(entries)[found.base.round : found.head.tip.round]
+        await trimming
 
 
 async def test_a_session_goes_on_after_a_rewind(store: Store, server: redis.Redis) -> None:
