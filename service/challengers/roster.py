@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, final
 
-from okl.errors import ServiceError, SessionNotFound, let_go, passes
+from okl.errors import ServiceError, SessionMoved, SessionNotFound, let_go, passes
 
 from ..chance import sweep_forever
 from ..session.names import is_challenger, split_name
@@ -147,11 +147,12 @@ class Roster:
         pause_s = AGAIN_S
         try:
             fed = await feeder.feed(champion, name)
-        except SessionNotFound as error:
-            # The next sweep checks again whether the champion is gone.
+        except (SessionNotFound, SessionMoved) as error:
+            # The next sweep looks again, and checks whether the champion is gone. A pause would be that of the sessions that
+            # get the names next.
             if error.extra.get("session") == champion:
                 self._gone.add(champion)
-            self._not_before[pair] = loop.time() + pause_s
+            self._known.get(champion, set[str]()).discard(name)
             return
         except Exception as error:
             trouble = error.detail if isinstance(error, ServiceError) else type(error).__name__

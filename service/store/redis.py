@@ -304,9 +304,7 @@ class RedisStore:
         return bool(await self._run(scripts.UNSEAL, name, note, identity, is_write=True))
 
     async def whole(self, name: str) -> Whole | Gone:
-        answer = await self._run(scripts.WHOLE, name)
-        with Damage(name):
-            return Gone() if answer[0] == b"gone" else moves.to_whole(name, answer)
+        return await moves.read_whole(self._run, name)
 
     async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
         answer = await self._run(scripts.LUGGAGE, name, *moves.luggage_arguments(cursor))

@@ -1,12 +1,16 @@
-"""Moving sessions in Redis: the arguments of the scripts, and their replies."""
+"""Moving sessions in Redis: the arguments of the scripts, their replies, and the reading of a whole session."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from .base import Entry, Tip
+from okl.errors import StoreCorrupt
+
+from . import redis_scripts as scripts
+from .base import PAGE_BYTES, PAGE_ITEMS, Entry, Gone, Tip
 from .moving import (
     LUGGAGE_BYTES,
     LUGGAGE_ITEMS,
@@ -19,9 +23,15 @@ from .moving import (
     page_cursor,
     page_place,
 )
-from .redis_replies import to_entry, to_reading, to_tip
+from .redis_replies import Damage, to_entry, to_reading, to_tip
 from .redis_scripts import US, Value, text_of
 from .store_checks import check_last
+
+Run = Callable[..., Awaitable[Any]]
+"""Runs a script on a session: the script, the session's name, the script's arguments."""
+
+WHOLE_TRIES = 3
+"""Attempts to read a whole session that others change meanwhile."""
 
 _HELD = struct.Struct("<dd")
 _APPLIED = struct.Struct("<d")
@@ -42,11 +52,38 @@ def to_checkpoints(answer: Mapping[bytes, bytes] | Sequence[bytes]) -> Sequence[
     return sorted(found)
 
 
-def to_whole(name: str, answer: Sequence[Any]) -> Whole:
-    _, reading_answer, first, base_text, rows = answer
-    reading, base = to_reading(name, reading_answer), to_tip(base_text)
-    entries = check_last(name, base, [to_entry(*row) for row in rows], reading.head.tip)
-    return Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, entries)
+async def read_whole(run: Run, name: str) -> Whole | Gone:
+    """As `whole` of the store."""
+    tries = WHOLE_TRIES
+    while True:
+        answer = await run(scripts.WHOLE, name)
+        if answer[0] == b"gone":
+            return Gone()
+        with Damage(name):
+            _, reading_answer, first, base_text = answer
+            reading, base = to_reading(name, reading_answer), to_tip(base_text)
+            whole = Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, [])
+        entries = await _entries(run, name, base.round, reading.head.tip.round)
+        try:
+            return replace(whole, entries=check_last(name, base, entries, reading.head.tip))
+        except StoreCorrupt:
+            # Some may have been trimmed or taken back between two pages.
+            tries -= 1
+            if not tries:
+                raise
+
+
+async def _entries(run: Run, name: str, after: int, to: int) -> Sequence[Entry]:
+    """The entries after a round up to another, in pages: a long journal in one reply would block the server."""
+    entries: list[Entry] = []
+    while after < to:
+        rows = await run(scripts.PAGE, name, after, to, PAGE_ITEMS, PAGE_BYTES)
+        if not rows:
+            break
+        with Damage(name):
+            entries += [to_entry(*row) for row in rows]
+        after = entries[-1].tip.round
+    return entries
 
 
 def luggage_arguments(cursor: str | None) -> list[Value]:

@@ -18,6 +18,7 @@ from service.store.base import (
     Committed,
     Entry,
     Found,
+    Full,
     Gone,
     Head,
     Hold,
@@ -27,12 +28,13 @@ from service.store.base import (
     Waiting,
     WaitingPage,
 )
-from service.store.moving import LUGGAGE_ITEMS, Luggage, Seal
+from service.store.moving import LUGGAGE_ITEMS, Luggage, Seal, Whole
 from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
 from service.store.redis_connections import BATCH_BYTES, Lanes
 from tests.contract.redis_sessions import append, first_tip, opened
-from tests.contract.store_calls import NAME, entry, outcomes_of, read
+from tests.contract.store_calls import NAME, bare, chain, entry, ids_from, outcomes_of, read
+from tests.contract.store_calls import append as append_all
 from tests.redis_server import connect, wait_until
 from tests.tcp_proxy import Proxy, proxy_to
 
@@ -185,6 +187,16 @@ async def test_counts_are_never_negative_after_an_eviction(store: Store, server:
     head = await store.head(NAME)
     assert isinstance(head, Head)
     assert min(head.waiting, head.waiting_bytes, head.never_came) >= 0
+
+
+async def test_evicted_predictions_take_up_no_room(redis_url: str, server: redis.Redis) -> None:
+    async with opened(redis_url, Limits(waiting=2, waiting_bytes=9)) as store:
+        await store.create(NAME, b"record", FIRST)
+        for round in range(2):
+            holds = [Hold(f"p{round}-{i}", b"blob", 60.0) for i in range(3)]
+            answer = await store.commit(NAME, FIRST, [], holds)
+            assert answer == Committed([None, None, Full()], 2, 0)
+            server.delete(key("waiting"))
 
 
 async def all_luggage(store: Store) -> Luggage:
@@ -346,6 +358,50 @@ async def test_a_settled_prediction_leaves_nothing_behind(store: Store, server: 
     await store.commit(NAME, FIRST, [], [Hold("e1", b"forecast", 100.0)])
     await append(store, FIRST, 1)
     assert not server.exists(key("waiting"), key("expiry"), key("forget"))
+
+
+@pytest.mark.parametrize("kept", ["all", "as many"])
+async def test_a_snapshot_does_not_read_the_tail(redis_url: str, server: redis.Redis, kept: str) -> None:
+    limits = Limits(tail=10**6, tail_bytes=10**9) if kept == "all" else Limits(tail=2_000)
+    async with opened(redis_url, limits) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = chain(FIRST, *ids_from(1, 2_010), answer=None)
+        for start in range(0, 2_000, 1_000):
+            await append_all(store, entries[start : start + 1_000])
+        await store.snapshot(NAME, entries[1_999].tip, b"state")
+        await append_all(store, entries[2_000:])
+        server.config_resetstat()
+        assert await store.snapshot(NAME, entries[-1].tip, b"state")
+        calls = server.info("commandstats")
+        found = await store.whole(NAME)
+    assert isinstance(found, Whole)
+    assert len(found.entries) == (2_010 if kept == "all" else 2_000)
+    assert sum(calls.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("xrange", "xrevrange")) < 10
+
+
+async def test_a_long_journal_is_read_in_pages_while_it_is_trimmed(redis_url: str, server: redis.Redis) -> None:
+    async with opened(redis_url, Limits(tail=2_500, tail_bytes=10**9)) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = [*chain(FIRST, *ids_from(1, 2_500), answer=None)]
+        await append_all(store, entries)
+        server.config_resetstat()
+        whole = await store.whole(NAME)
+        assert isinstance(whole, Whole)
+        assert (whole.base, whole.entries) == (FIRST, bare(entries))
+        assert server.info("commandstats")["cmdstat_evalsha"]["calls"] > 2
+
+        async def trim() -> None:
+            for row in range(40):
+                entries.extend(chain(entries[-1].tip, f"later-{row}", answer=None))
+                await append_all(store, entries[-1:])
+                await store.snapshot(NAME, entries[-1].tip, b"state")
+
+        trimming = asyncio.create_task(trim())
+        while not trimming.done():
+            found = await store.whole(NAME)
+            assert isinstance(found, Whole)
+            assert list(found.entries) == bare(entries)[found.base.round : found.head.tip.round]
+        await trimming
 
 
 async def test_a_session_goes_on_after_a_rewind(store: Store, server: redis.Redis) -> None:

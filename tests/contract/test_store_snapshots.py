@@ -136,6 +136,22 @@ async def test_an_entry_larger_than_the_tail_is_not_kept(limited: Make) -> None:
     assert await read(store, entries[1].tip) == Reading(await head(store), entries[1].tip, bare(later))
 
 
+@pytest.mark.parametrize("later", [Limits(tail=2), Limits(tail_bytes=30), Limits(tail=9), Limits(tail=0)])
+async def test_the_tail_follows_a_change_of_its_limits(place: Place, limited: Make, later: Limits) -> None:
+    store = await limited(Limits(tail=4))
+    entries = await append_ids(store, *ids_from(1, 8), blob=b"ten bytes.")
+    await store.snapshot(NAME, entries[5].tip, STATE)
+    other = place.make(later)
+    await other.open()
+    assert await other.snapshot(NAME, entries[7].tip, STATE) is True
+    await other.close()
+    kept = min(later.tail, later.tail_bytes // 10, 6)
+    found = await head(store)
+    assert (found.tail_bytes, found.journal_bytes) == (10 * kept, 0)
+    assert (await read(store, entries[7 - kept].tip)).entries == bare(entries[8 - kept :])
+    assert (await read(store, entries[6 - kept].tip)).is_whole
+
+
 async def test_thousands_of_large_rounds_are_trimmed(session: Store) -> None:
     for start in range(0, 2000, 200):
         await append_ids(session, *ids_from(start, start + 199), blob=bytes(2000))

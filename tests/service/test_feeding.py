@@ -137,6 +137,21 @@ async def test_a_worker_finds_what_another_attached_before_it_trims_the_journal(
         assert (told["t"], told["skipped"]) == (601, 0)
 
 
+async def test_sessions_that_take_the_names_of_others_are_followed_at_once(store_url: str) -> None:
+    async with two(store_url, retain_entries=5) as (one, other):
+        await one.create(**CHAMPION)
+        await attach(one)
+        await one.worker.roster.close()
+        await other.worker.roster.sweep()
+        await one.call("POST", "/sessions/s/rename", {"name": "t"})
+        other.worker.roster.wake("s")
+        await asyncio.sleep(0.2)
+        await one.call("POST", "/sessions/t/rename", {"name": "s"})
+        for row in range(600):
+            await other.update(named(row), x=X[row].tolist())
+        assert (await caught_up(other))["skipped"] == 0
+
+
 async def test_a_snapshot_every_few_rounds_finds_what_another_worker_attached(store_url: str) -> None:
     """The champion is blocked while it is written, so the challenger follows only afterwards."""
     async with two(store_url, retain_entries=100) as (one, other):

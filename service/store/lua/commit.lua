@@ -123,6 +123,11 @@ if is_appending then
     forget_answers(swept_at_once + number_of_entries)
   end
 end
+if HOLDS <= #ARGV and number_waiting > 0 and call('EXISTS', waiting) == 0 then
+  -- Redis has evicted the predictions, but not their times: they would take up the room until they expire.
+  call('UNLINK', expiry, forget)
+  number_waiting, waiting_bytes, expired_bytes = 0, 0, 0
+end
 local outcomes = {}
 for i = HOLDS, #ARGV, HOLD_WIDTH do
   outcomes[#outcomes + 1] = outcome(ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]))

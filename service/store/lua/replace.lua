@@ -10,7 +10,7 @@ if at ~= tip then return is_on_chain(to) and 1 or 0 end
 if unless_waiting == '1' and call('ZCOUNT', expiry, now_us() + 1, '+inf') > 0 then return 0 end
 local counters = {struct.unpack(COUNTERS, packed)}
 counters[3] = 0
-call('DEL', journal)
+call('UNLINK', journal)
 call('SET', snap, blob)
 call('HSET', head, 'record', record, 'summary', summary, 'summary_round', round_of(to), 'told', told, 'tip', to, 'base', to,
   'snapshot', to, 'snapshot_at', now_us(), 'snapshot_bytes', #blob, 'tail_bytes', 0,

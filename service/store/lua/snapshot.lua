@@ -7,31 +7,47 @@ local at, snapshot = tip_and('snapshot')
 local round = round_of(tip)
 if not at or snapshot and tonumber(round) <= tonumber(round_of(snapshot)) or not is_on_chain(tip) then return 0 end
 
-local journal_bytes, from = 0, '(' .. round .. '-0'
-repeat
-  local entries = call('XRANGE', journal, from, '+', 'COUNT', CHUNK)
-  for _, entry in ipairs(entries) do
-    journal_bytes, from = journal_bytes + #entry[2][8], '(' .. entry[1]
-  end
-until #entries < CHUNK
-
--- The tail goes back from the snapshot's entry while both limits hold. The first entry beyond them is the new base. The
--- chunks begin small, since each entry is copied into this script: of large blocks one is often enough.
-local tail_entries, tail_bytes, to, base, chunk = 0, 0, round .. '-0', nil, 1
-repeat
-  local entries, asked = call('XREVRANGE', journal, to, '-', 'COUNT', chunk), chunk
-  chunk = math.min(2 * chunk, CHUNK)
-  for _, entry in ipairs(entries) do
-    local bytes = tail_bytes + #entry[2][8]
-    if tail_entries == most_entries or bytes > most_bytes then
-      base = entry
-      break
+-- Call `visit` with each entry and its bytes, until it returns true. The chunks begin small, since each entry is copied
+-- into this script: of large blocks one is often enough.
+local function walk(command, from, to, visit)
+  local chunk, entries, asked = 1, nil, nil
+  repeat
+    entries, asked = call(command, journal, from, to, 'COUNT', chunk), chunk
+    for _, entry in ipairs(entries) do
+      if visit(entry, #entry[2][8]) then return end
+      from = '(' .. entry[1]
     end
-    tail_entries, tail_bytes, to = tail_entries + 1, bytes, '(' .. entry[1]
-  end
-until base or #entries < asked
+    chunk = math.min(2 * chunk, CHUNK)
+  until #entries < asked
+end
 
 local counters = {struct.unpack(COUNTERS, call('HGET', head, 'counters'))}
+local number_after, journal_bytes = 0, 0
+walk('XRANGE', '(' .. round .. '-0', '+', function(_, bytes)
+  number_after, journal_bytes = number_after + 1, journal_bytes + bytes
+end)
+
+-- The tail is the newest entries, up to the snapshot's, within both limits; the entry before it is the new base. It is
+-- sought from the end that is nearer: a tail of a gigabyte is not read for each snapshot, nor large blocks before it.
+local tail_entries = call('XLEN', journal) - number_after
+local tail_bytes = tonumber(call('HGET', head, 'tail_bytes') or 0) + counters[3] - journal_bytes
+local base
+if tail_entries > 2 * most_entries or tail_bytes > 2 * most_bytes then
+  tail_entries, tail_bytes = 0, 0
+  walk('XREVRANGE', round .. '-0', '-', function(entry, bytes)
+    if tail_entries == most_entries or tail_bytes + bytes > most_bytes then
+      base = entry
+      return true
+    end
+    tail_entries, tail_bytes = tail_entries + 1, tail_bytes + bytes
+  end)
+elseif tail_entries > most_entries or tail_bytes > most_bytes then
+  walk('XRANGE', '-', '+', function(entry, bytes)
+    base, tail_entries, tail_bytes = entry, tail_entries - 1, tail_bytes - bytes
+    return tail_entries <= most_entries and tail_bytes <= most_bytes
+  end)
+end
+
 counters[3] = journal_bytes
 call('SET', snap, blob)
 if base then

@@ -1,5 +1,5 @@
--- Returns {'gone'} or {'whole', a whole reading, first, base, the entries after the base}.
+-- Returns {'gone'} or {'whole', a whole reading, first, base}.
 
 if not tip_and() then return {'gone'} end
 local from = call('HMGET', head, 'first', 'base')
-return {'whole', reading(), from[1], from[2], entries_after(from[2])}
+return {'whole', reading(), from[1], from[2]}
