@@ -108,8 +108,7 @@ class Rounds:
 
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
         """Forecast at the present round; keep it until its truth comes, unless `wait` is false or the session is frozen."""
-        answers = await self._ask(name, [self.question(x, id, wait)])
-        return requests.as_result(Predicted, answers[0])
+        return await self._ask_one(Predicted, name, self.question(x, id, wait))
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
@@ -130,8 +129,7 @@ class Rounds:
 
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a duplicate update gets the first answer."""
-        answers = await self._ask(name, [report])
-        return requests.as_result(Updated, answers[0])
+        return await self._ask_one(Updated, name, report)
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """Learn the truth of one round, then predict the next, in one commit."""
@@ -139,8 +137,7 @@ class Rounds:
 
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Play many rounds in order, committed together."""
-        answers = await self._ask(name, [batch])
-        return requests.as_result(RoundsPlayed, answers[0])
+        return await self._ask_one(RoundsPlayed, name, batch)
 
     async def with_session(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
         """Return what `work` makes of the session at its tip; this worker's other requests to the session wait meanwhile."""
@@ -149,8 +146,7 @@ class Rounds:
 
     async def play_excerpt(self, name: str, excerpt: requests.Excerpt) -> ExcerptPlayed:
         """Play the champion's steps on a challenger."""
-        answers = await self._ask(name, [excerpt])
-        return requests.as_result(ExcerptPlayed, answers[0])
+        return await self._ask_one(ExcerptPlayed, name, excerpt)
 
     def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
@@ -170,6 +166,11 @@ class Rounds:
         ticket = self._ticket(parts, sender)
         self._queues.put(name, ticket)
         return ticket.answer
+
+    async def _ask_one(self, kind: type[requests.T], name: str, part: Part) -> requests.T:
+        """The answer to a request of one part, which has this kind. Raises the ServiceError that refused it."""
+        answers = await self._queues.ask(name, self._ticket([part]))
+        return requests.as_result(kind, answers[0])
 
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Result | ServiceError]:
         return await self._queues.ask(name, self._ticket(parts))
@@ -273,7 +274,8 @@ class Rounds:
         learns_ahead = tickets[0].is_alone or sum(len(ticket.parts) for ticket in tickets) > 1
         before = session.copy() if learns_ahead and replica.is_contended else None
         moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
-        turn = Turn(session, position, known_under(replica, tickets), self._limits, self.new_id, moment)
+        known = known_under(replica, tickets)
+        turn = Turn(session, position, replica.size, known, self._limits, self.new_id, moment)
         played, void = await play_turn(self._scheduler, replica, turn, tickets)
         entries, holds, progress = ([], [], None) if void else (turn.entries, turn.holds, turn.progress)
         try:
@@ -282,7 +284,7 @@ class Rounds:
             replica.undo(turn, before)
             raise
         if isinstance(answer, Committed) and void is None:
-            self._committed(replica, turn, position, played, answer)
+            self._committed(replica, turn, played, answer)
             return
         replica.undo(turn, before)
         match answer:
@@ -301,14 +303,7 @@ class Rounds:
                 replica.drop()
                 raise SessionNotFound(replica.name)
 
-    def _committed(
-        self,
-        replica: Replica,
-        turn: Turn,
-        position: Position,
-        played: TicketAnswers,
-        answer: Committed,
-    ) -> None:
+    def _committed(self, replica: Replica, turn: Turn, played: TicketAnswers, answer: Committed) -> None:
         """Answer the tickets of a durable turn. Its last round is learned once the answers are on their way."""
         rounds, counts = turn.rounds, self._counts
         counts.commits += 1
@@ -318,7 +313,7 @@ class Rounds:
             self._on_commit(replica.name)
         replica.store_waiting, replica.never_came = answer.waiting, answer.never_came
         if turn.entries:
-            replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
+            replica.session, replica.position = turn.session, turn.position
             replica.forget(entry.id for entry in turn.entries)
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn

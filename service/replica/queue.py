@@ -78,16 +78,16 @@ class Queues:
         """Serve a request in its turn, and return its answer. Raises Overloaded."""
         queue = self._queues.get(name)
         if queue is not None:
-            self._add(name, queue, ticket)
+            self._add(queue, ticket)
             return await ticket.answer
         queue = self._queues[name] = SessionQueue(self._replicas.enter(name))
         try:
             await self._safely(queue, self._serve(queue.replica, [ticket]), [ticket])
         finally:
             if queue.requests or queue.replica.unfinished is not None:
-                self._start(name, queue)
+                self._start(queue)
             else:
-                self._end(name, queue)
+                self._end(queue)
         return await ticket.answer
 
     def put(self, name: str, ticket: Ticket) -> None:
@@ -95,35 +95,36 @@ class Queues:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = SessionQueue(self._replicas.enter(name))
-            self._start(name, queue)
-        self._add(name, queue, ticket)
+            self._start(queue)
+        self._add(queue, ticket)
         if ticket.sender is not None:
             ticket.sender.latest = ticket.answer
 
-    def _start(self, name: str, queue: SessionQueue) -> None:
-        driver = asyncio.create_task(self._drive(name, queue))
+    def _start(self, queue: SessionQueue) -> None:
+        driver = asyncio.create_task(self._drive(queue))
         self._drivers.add(driver)
         driver.add_done_callback(self._drivers.discard)
 
-    def _add(self, name: str, queue: SessionQueue, ticket: Ticket | SessionCall) -> None:
+    def _add(self, queue: SessionQueue, ticket: Ticket | SessionCall) -> None:
         most = self._most
         if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
             most = min(most - most // FREE_OF_STREAMS, _fitting(STREAMS_S, queue.replica))
         if len(queue.requests) >= most:
+            name = queue.replica.name
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
         queue.requests.append(ticket)
         if queue.timer is None:
-            queue.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, name, queue)
+            queue.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, queue)
 
-    def _refuse_late(self, name: str, queue: SessionQueue) -> None:
+    def _refuse_late(self, queue: SessionQueue) -> None:
         loop = asyncio.get_running_loop()
         queue.timer = None
         while queue.requests and (queue.requests[0].answer.done() or queue.requests[0].deadline <= loop.time()):
-            queue.requests.popleft().refuse(too_late(name))
+            queue.requests.popleft().refuse(too_late(queue.replica.name))
         if queue.requests:
-            queue.timer = loop.call_at(queue.requests[0].deadline, self._refuse_late, name, queue)
+            queue.timer = loop.call_at(queue.requests[0].deadline, self._refuse_late, queue)
 
-    async def _drive(self, name: str, queue: SessionQueue) -> None:
+    async def _drive(self, queue: SessionQueue) -> None:
         """Serve the queue until it is empty."""
         try:
             # An answer that was just given leaves before its round is learned.
@@ -138,7 +139,7 @@ class Queues:
         finally:
             for ticket in queue.requests:
                 ticket.refuse(stopping())
-            self._end(name, queue)
+            self._end(queue)
 
     async def _safely(self, queue: SessionQueue, work: Awaitable[None], taken: Sequence[Ticket | SessionCall]) -> None:
         """Work on the queue's copy for the requests taken; if that fails, drop the copy and refuse them."""
@@ -156,8 +157,8 @@ class Queues:
             if not taken:
                 log.exception("unexpected error", extra={"session": queue.replica.name})
 
-    def _end(self, name: str, queue: SessionQueue) -> None:
-        del self._queues[name]
+    def _end(self, queue: SessionQueue) -> None:
+        del self._queues[queue.replica.name]
         self._replicas.leave(queue.replica)
         if queue.timer is not None:
             queue.timer.cancel()

@@ -86,8 +86,10 @@ class Outline:
 
 
 def view_of(history: History) -> HistoryView:
-    """The view of a history with at least one round. Errors are mistake rates or RMSE; `window_*` cover the last WINDOW rounds, or the whole point if
-    that is longer."""
+    """The view of a history with at least one round.
+
+    Errors are mistake rates or RMSE; `window_*` cover the last WINDOW rounds, or the whole point if that is longer.
+    """
     judged = None if history.verdict is None else history.verdict.judgement()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
