@@ -78,10 +78,12 @@ class Rounds:
     ) -> None:
         self._clock = clock
         self._store = store
-        self._replicas = replicas
+        self.replicas = replicas
+        """The worker's copies."""
         self._scheduler = scheduler
         self._snapshots = snapshots
-        self._summaries = summaries
+        self.summaries = summaries
+        """What lists show of the sessions, written now and then."""
         self._limits = limits
         self._counts = counts or Counts()
         self._on_alarm = alarmed
@@ -99,10 +101,11 @@ class Rounds:
         return self._queues.queued
 
     async def close(self) -> None:
-        """Wait for the commits under way."""
+        """Wait for the commits under way, and write the summaries that are due."""
         await self._queues.close()
         await self._snapshots.close()
         self._scheduler.close()
+        await self.summaries.close()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class Rounds:
 
     async def cancel(self, name: str, id: str) -> bool:
         """Cancel a prediction whose truth will never come; False if none waits under the id."""
-        self._replicas.forget(name, id)
+        self.replicas.forget(name, id)
         return await self._store.cancel(name, id)
 
     async def update(self, name: str, report: Report) -> Updated:
@@ -157,7 +160,7 @@ class Rounds:
 
     def answer_bytes(self, name: str) -> int:
         """About the most bytes of the answer to a message of a stream; 0 while this worker has no copy of the session."""
-        return self._replicas.answer_bytes(name)
+        return self.replicas.answer_bytes(name)
 
     def begin(
         self, name: str, parts: Sequence[Part], sender: Sender | None = None
@@ -221,7 +224,7 @@ class Rounds:
         except ServiceError:
             replica.drop()
             raise
-        self._replicas.make_room(replica)
+        self.replicas.make_room(replica)
         return session
 
     async def _know(self, replica: Replica, tickets: Sequence[Ticket]) -> bool:
@@ -319,12 +322,12 @@ class Rounds:
             replica.unfinished = turn
         elif turn.has_predicted and turn.session.definition.template is not None:
             replica.has_asked = True
-            self._summaries.note(replica)
+            self.summaries.note(replica)
         counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
         for ticket, results_of in played:
             counts.repeated += answer_ticket(ticket, results_of, outcomes)
-        self._replicas.note_growth(replica, rounds + len(turn.holds))
+        self.replicas.note_growth(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:
         """Learn the last round of a durable turn, and write a snapshot if one is due."""
@@ -345,7 +348,7 @@ class Rounds:
             replica.alarms = turn.session.history.alarm_count
             if self._on_alarm is not None:
                 self._on_alarm(replica.name)
-        self._summaries.note(replica)
+        self.summaries.note(replica)
         await self._snapshots.consider(replica)
 
     async def _serve_call(self, replica: Replica, call: SessionCall) -> None:
