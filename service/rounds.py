@@ -30,12 +30,12 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, answer_ticket, known_under, still_open
+from .replica.tickets import Queued, Sender, SessionCall, Ticket, TicketAnswers, answer_ticket, known_under, still_open
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
 from .session.moment import Moment
-from .session.requests import ExcerptPlayed, Part, Predicted, Question, Report, Result, RoundsPlayed, Stepped, Updated
+from .session.requests import Answers, ExcerptPlayed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Updated
 from .session.session import Session
 from .session.turn import Position, Turn
 from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, unless_gone
@@ -162,9 +162,7 @@ class Rounds:
         """About the most bytes of the answer to a message of a stream; 0 while this worker has no copy of the session."""
         return self.replicas.answer_bytes(name)
 
-    def begin(
-        self, name: str, parts: Sequence[Part], sender: Sender | None = None
-    ) -> asyncio.Future[list[Result | ServiceError]]:
+    def begin(self, name: str, parts: Sequence[Part], sender: Sender | None = None) -> asyncio.Future[Answers]:
         """Queue these parts, for one commit, without waiting; parts are played in the order of calls. Raises Overloaded."""
         ticket = self._ticket(parts, sender)
         self._queues.put(name, ticket)
@@ -175,7 +173,7 @@ class Rounds:
         answers = await self._queues.ask(name, self._ticket([part]))
         return requests.as_result(kind, answers[0])
 
-    async def _ask(self, name: str, parts: Sequence[Part]) -> list[Result | ServiceError]:
+    async def _ask(self, name: str, parts: Sequence[Part]) -> Answers:
         return await self._queues.ask(name, self._ticket(parts))
 
     def _ticket(self, parts: Sequence[Part], sender: Sender | None = None) -> Ticket:
@@ -184,7 +182,7 @@ class Rounds:
 
     # -- the commit loop ----------------------------------------------------------------------------------------------
 
-    async def _serve(self, replica: Replica, taken: Sequence[Ticket | SessionCall]) -> None:
+    async def _serve(self, replica: Replica, taken: Sequence[Queued]) -> None:
         """Answer the requests of one turn: try until each has its answer."""
         while taken := still_open(replica, taken):
             try:

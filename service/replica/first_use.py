@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from okl.errors import ServiceError, SessionNotFound
 
 from ..session.requests import Batch, Excerpt, Report
-from .tickets import SessionCall, Ticket
+from .tickets import Queued, Ticket
 
 Make = Callable[[str], Awaitable[bool]]
 """Makes the session of this name; False if there is no template for it. Raises ServiceError."""
 
 
 async def refusal_after(
-    error: ServiceError, name: str, taken: Sequence[Ticket | SessionCall], make: Make | None
+    error: ServiceError, name: str, taken: Sequence[Queued], make: Make | None
 ) -> ServiceError | None:
     """Return the error that refuses the requests of a failed turn; None if their missing session exists now."""
     tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]

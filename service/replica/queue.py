@@ -13,7 +13,7 @@ from okl.errors import Overloaded, stopping
 from .cache import Replicas
 from .replica import Replica
 from .scheduling import TURN_S
-from .tickets import SessionCall, Ticket, too_late
+from .tickets import Queued, Ticket, too_late
 
 log = logging.getLogger("okl.sessions")
 
@@ -36,7 +36,7 @@ class SessionQueue:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.requests: deque[Ticket | SessionCall] = deque()
+        self.requests: deque[Queued] = deque()
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -51,7 +51,7 @@ class Queues:
     def __init__(
         self,
         replicas: Replicas,
-        serve: Callable[[Replica, Sequence[Ticket | SessionCall]], Awaitable[None]],
+        serve: Callable[[Replica, Sequence[Queued]], Awaitable[None]],
         finish: Callable[[Replica], Awaitable[None]],
         most: int,
     ) -> None:
@@ -74,7 +74,7 @@ class Queues:
             self._closing = self._closing or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._closing)
 
-    async def ask(self, name: str, ticket: Ticket | SessionCall) -> Any:
+    async def ask(self, name: str, ticket: Queued) -> Any:
         """Serve a request in its turn, and return its answer. Raises Overloaded."""
         queue = self._queues.get(name)
         if queue is not None:
@@ -105,7 +105,7 @@ class Queues:
         self._drivers.add(driver)
         driver.add_done_callback(self._drivers.discard)
 
-    def _add(self, queue: SessionQueue, ticket: Ticket | SessionCall) -> None:
+    def _add(self, queue: SessionQueue, ticket: Queued) -> None:
         most = self._most
         if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
             most = min(most - most // FREE_OF_STREAMS, _fitting(STREAMS_S, queue.replica))
@@ -141,7 +141,7 @@ class Queues:
                 ticket.refuse(stopping())
             self._end(queue)
 
-    async def _safely(self, queue: SessionQueue, work: Awaitable[None], taken: Sequence[Ticket | SessionCall]) -> None:
+    async def _safely(self, queue: SessionQueue, work: Awaitable[None], taken: Sequence[Queued]) -> None:
         """Work on the queue's copy for the requests taken; if that fails, drop the copy and refuse them."""
         try:
             await work
@@ -171,8 +171,8 @@ def _overtake(queue: SessionQueue) -> None:
     requests, most = queue.requests, _fitting(STREAMS_S, queue.replica)
     if len(requests) <= most:
         return
-    before: list[Ticket | SessionCall] = []
-    behind: list[Ticket | SessionCall] = []
+    before: list[Queued] = []
+    behind: list[Queued] = []
     named: set[str] = set()
     streamed = 0
     for ticket in requests:
@@ -187,7 +187,7 @@ def _overtake(queue: SessionQueue) -> None:
     requests.extend(before + behind)
 
 
-def _take(queue: SessionQueue) -> list[Ticket | SessionCall]:
+def _take(queue: SessionQueue) -> list[Queued]:
     """Take the next requests for one turn, up to one that needs its own turn, or reuses an id of an earlier one in the turn.
 
     The truth of a prediction in the turn may follow in the same turn.
