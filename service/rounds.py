@@ -22,7 +22,7 @@ from okl.errors import ServiceError, SessionNotFound
 from okl_core.errors import OklError
 
 from .replica.cache import Replicas
-from .replica.first_use import Make, refusal_after
+from .replica.first_use import Make, make_missing
 from .replica.playing import play_turn
 from .replica.queue import Queues
 from .replica.replay import catch_up, failed
@@ -196,7 +196,7 @@ class Rounds:
                     if await self._know(replica, tickets):
                         await self._turn(replica, tickets)
             except ServiceError as error:
-                refused = await refusal_after(error, replica.name, taken, self._make)
+                refused = await make_missing(error, replica.name, taken, self._make)
                 if refused is not None:
                     for ticket in taken:
                         ticket.refuse(refused)

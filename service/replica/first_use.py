@@ -13,10 +13,10 @@ Make = Callable[[str], Awaitable[bool]]
 """Makes the session of this name; False if there is no template for it. Raises ServiceError."""
 
 
-async def refusal_after(
+async def make_missing(
     error: ServiceError, name: str, taken: Sequence[Queued], make: Make | None
 ) -> ServiceError | None:
-    """Return the error that refuses the requests of a failed turn; None if their missing session exists now."""
+    """Make the missing session of a failed turn. Return the error that refuses its requests, None if it exists now."""
     tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
     if not isinstance(error, SessionNotFound) or make is None or not any(_begins(ticket) for ticket in tickets):
         return error
