@@ -1,4 +1,7 @@
-"""The streaming prediction service: sessions over HTTP, durable in a store."""
+"""The streaming prediction service: sessions over HTTP, durable in a store.
+
+docs/design.md follows a round through the modules.
+"""
 
 from okl import __version__
 

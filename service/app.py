@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -49,10 +49,12 @@ from .logs import configure
 from .pages import routes as dashboard
 from .pages import signing
 from .replica.cache import Replicas
+from .replica.first_use import Make
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
 from .rounds import Rounds
+from .session.limits import SessionLimits
 from .sessions import Sessions
 from .settings import Settings, limits_of, session_limits_of
 from .store.base import Store
@@ -201,39 +203,21 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     kept = store.templates if isinstance(store, KeepsTemplates) else None
     store = TimedStore(store, counts)
     limits = session_limits_of(settings)
-    scheduler = Scheduler()
     roster = Roster(store, counts)
-    snapshots = Snapshots(
+    rounds = _rounds(
+        settings,
         store,
-        scheduler,
-        least_bytes=settings.snapshot_min_bytes,
-        replay_s=settings.snapshot_replay_s,
-        counts=counts,
-        before_trim=roster.feed_before_trim,
-    )
-    replicas = Replicas(settings.resident_bytes)
-    summaries = Summaries(store, counts=counts)
-    webhook = _webhook(settings, store, counts)
-    rounds = Rounds(
-        store,
-        replicas,
-        scheduler,
-        snapshots,
-        summaries,
+        counts,
         limits,
-        patience_s=settings.patience_s,
-        queue=settings.max_queue,
-        counts=counts,
-        alarmed=None if webhook is None else webhook.note,
-        committed=roster.wake,
-        # Defined below: templates make sessions, and sessions are inspected through the rounds.
+        roster,
+        # Created below, since both use the rounds.
+        alarmed=lambda name: None if webhook is None else webhook.note(name),
         make=lambda name: templates.make(name),
     )
-    past = PastReader(store, rounds, waiting_s=settings.waiting_expires_s)
-    event_streams = EventStreams(past, most=settings.max_watchers)
-    conversations = Conversations(rounds, most=settings.max_streams)
+    webhook = _webhook(settings, store, rounds, counts)
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     templates = Templates(store, kept, sessions)
+    past = PastReader(store, rounds, waiting_s=settings.waiting_expires_s)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
     states = States(
         store,
@@ -246,17 +230,18 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         replaced=None if webhook is None else webhook.take_over,
     )
     feeder = Feeder(store, rounds, counts)
+    challengers = Challengers(
+        store, rounds, sessions, states, feeder, roster, most=settings.max_challengers, patience_s=settings.patience_s
+    )
     worker = Worker(
         settings=settings,
         store=store,
-        replicas=replicas,
         rounds=rounds,
         sessions=sessions,
         states=states,
         past=past,
-        event_streams=event_streams,
-        conversations=conversations,
-        summaries=summaries,
+        event_streams=EventStreams(past, most=settings.max_watchers),
+        conversations=Conversations(rounds, most=settings.max_streams),
         templates=templates,
         expiry=Expiry(templates, sessions),
         counts=counts,
@@ -264,25 +249,52 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         webhook=webhook,
         roster=roster,
         feeder=feeder,
-        challengers=Challengers(
-            store,
-            rounds,
-            sessions,
-            states,
-            feeder,
-            roster,
-            most=settings.max_challengers,
-            patience_s=settings.patience_s,
-        ),
+        challengers=challengers,
     )
     counts.gauges = worker.gauges
     return worker
 
 
-def _webhook(settings: Settings, store: Store, counts: Counts) -> Webhook | None:
+def _rounds(
+    settings: Settings,
+    store: Store,
+    counts: Counts,
+    limits: SessionLimits,
+    roster: Roster,
+    *,
+    alarmed: Callable[[str], None],
+    make: Make,
+) -> Rounds:
+    """The work on sessions, with the parts that it alone uses."""
+    scheduler = Scheduler()
+    snapshots = Snapshots(
+        store,
+        scheduler,
+        least_bytes=settings.snapshot_min_bytes,
+        replay_s=settings.snapshot_replay_s,
+        counts=counts,
+        before_trim=roster.feed_before_trim,
+    )
+    return Rounds(
+        store,
+        Replicas(settings.resident_bytes),
+        scheduler,
+        snapshots,
+        Summaries(store, counts=counts),
+        limits,
+        patience_s=settings.patience_s,
+        queue=settings.max_queue,
+        counts=counts,
+        alarmed=alarmed,
+        committed=roster.wake,
+        make=make,
+    )
+
+
+def _webhook(settings: Settings, store: Store, rounds: Rounds, counts: Counts) -> Webhook | None:
     if not settings.webhook:
         return None
     from .watching.webhook import Webhook  # it needs httpx
 
     secret = settings.webhook_secret.get_secret_value()
-    return Webhook(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
+    return Webhook(store, rounds, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)

@@ -26,7 +26,7 @@ from .commands import moves
 from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
-from .commands.options import StoreOption
+from .commands.options import StoreOption, settings_with, store_url
 from .commands.outcome import INTERRUPTED, REFUSED, errors_in_a_line, fail
 from .commands.plain_group import PlainGroup
 from .commands.stores import check_there, opened
@@ -84,12 +84,6 @@ def main(
     """Online kernel learning as a service."""
 
 
-def _settings(**options: Any) -> "Settings":
-    from .settings import Settings
-
-    return Settings(**{name: value for name, value in options.items() if value is not None})
-
-
 def _client(url: str | None, key: str | None) -> "Client":
     from okl.client import Client
 
@@ -116,7 +110,7 @@ def serve(
 
     options = {"host": host, "port": port, "store": store}
     with errors_in_a_line():
-        settings = _settings(**options)
+        settings = settings_with(**options)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
             raise ConfigurationError("Workers cannot share a store in memory; name a file: sqlite:///okl.sqlite3.")
         open_store(settings.store)
@@ -183,7 +177,7 @@ def run_demo(
 
     common.import_all()
     with errors_in_a_line():
-        settings = _settings(host=host, port=port, store=store)
+        settings = settings_with(host=host, port=port, store=store)
         if story == "flights":
             flights.run(settings, console(), rounds=rounds, stop=exit, is_chaos=chaos)
         elif chaos:
@@ -341,7 +335,7 @@ def run_repair(
             return await repair(found, session, write=yes)
 
     with errors_in_a_line():
-        check_there(url := _settings(store=store).store)
+        check_there(url := store_url(store))
         report = asyncio.run(repaired(url))
     lost = max(0, report.rounds - report.kept)
     if report.trouble is None:

@@ -22,7 +22,7 @@ from okl.errors import ServiceError, SessionNotFound
 from okl_core.errors import OklError
 
 from .replica.cache import Replicas
-from .replica.first_use import Make, refusal_after
+from .replica.first_use import Make, make_missing
 from .replica.playing import play_turn
 from .replica.queue import Queues
 from .replica.replay import catch_up, failed
@@ -30,12 +30,12 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Sender, SessionCall, Ticket, TicketAnswers, answer_ticket, known_under, still_open
+from .replica.tickets import Queued, Sender, SessionCall, Ticket, TicketAnswers, answer_ticket, known_under, still_open
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
 from .session.moment import Moment
-from .session.requests import ExcerptPlayed, Part, Predicted, Question, Report, Result, RoundsPlayed, Stepped, Updated
+from .session.requests import Answers, ExcerptPlayed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Updated
 from .session.session import Session
 from .session.turn import Position, Turn
 from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting, unless_gone
@@ -78,10 +78,12 @@ class Rounds:
     ) -> None:
         self._clock = clock
         self._store = store
-        self._replicas = replicas
+        self.replicas = replicas
+        """The worker's copies."""
         self._scheduler = scheduler
         self._snapshots = snapshots
-        self._summaries = summaries
+        self.summaries = summaries
+        """What lists show of the sessions, written now and then."""
         self._limits = limits
         self._counts = counts or Counts()
         self._on_alarm = alarmed
@@ -99,17 +101,17 @@ class Rounds:
         return self._queues.queued
 
     async def close(self) -> None:
-        """Wait for the commits under way."""
+        """Wait for the commits under way, and write the summaries that are due."""
         await self._queues.close()
         await self._snapshots.close()
         self._scheduler.close()
+        await self.summaries.close()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
         """Forecast at the present round; keep it until its truth comes, unless `wait` is false or the session is frozen."""
-        answers = await self._ask(name, [self.question(x, id, wait)])
-        return requests.as_result(Predicted, answers[0])
+        return await self._ask_one(Predicted, name, self.question(x, id, wait))
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
@@ -125,13 +127,12 @@ class Rounds:
 
     async def cancel(self, name: str, id: str) -> bool:
         """Cancel a prediction whose truth will never come; False if none waits under the id."""
-        self._replicas.forget(name, id)
+        self.replicas.forget(name, id)
         return await self._store.cancel(name, id)
 
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a duplicate update gets the first answer."""
-        answers = await self._ask(name, [report])
-        return requests.as_result(Updated, answers[0])
+        return await self._ask_one(Updated, name, report)
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """Learn the truth of one round, then predict the next, in one commit."""
@@ -139,8 +140,7 @@ class Rounds:
 
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Play many rounds in order, committed together."""
-        answers = await self._ask(name, [batch])
-        return requests.as_result(RoundsPlayed, answers[0])
+        return await self._ask_one(RoundsPlayed, name, batch)
 
     async def with_session(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
         """Return what `work` makes of the session at its tip; this worker's other requests to the session wait meanwhile."""
@@ -149,8 +149,7 @@ class Rounds:
 
     async def play_excerpt(self, name: str, excerpt: requests.Excerpt) -> ExcerptPlayed:
         """Play the champion's steps on a challenger."""
-        answers = await self._ask(name, [excerpt])
-        return requests.as_result(ExcerptPlayed, answers[0])
+        return await self._ask_one(ExcerptPlayed, name, excerpt)
 
     def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
@@ -161,17 +160,20 @@ class Rounds:
 
     def answer_bytes(self, name: str) -> int:
         """About the most bytes of the answer to a message of a stream; 0 while this worker has no copy of the session."""
-        return self._replicas.answer_bytes(name)
+        return self.replicas.answer_bytes(name)
 
-    def begin(
-        self, name: str, parts: Sequence[Part], sender: Sender | None = None
-    ) -> asyncio.Future[list[Result | ServiceError]]:
+    def begin(self, name: str, parts: Sequence[Part], sender: Sender | None = None) -> asyncio.Future[Answers]:
         """Queue these parts, for one commit, without waiting; parts are played in the order of calls. Raises Overloaded."""
         ticket = self._ticket(parts, sender)
         self._queues.put(name, ticket)
         return ticket.answer
 
-    async def _ask(self, name: str, parts: Sequence[Part]) -> list[Result | ServiceError]:
+    async def _ask_one(self, kind: type[requests.T], name: str, part: Part) -> requests.T:
+        """The answer to a request of one part, which has this kind. Raises the ServiceError that refused it."""
+        answers = await self._queues.ask(name, self._ticket([part]))
+        return requests.as_result(kind, answers[0])
+
+    async def _ask(self, name: str, parts: Sequence[Part]) -> Answers:
         return await self._queues.ask(name, self._ticket(parts))
 
     def _ticket(self, parts: Sequence[Part], sender: Sender | None = None) -> Ticket:
@@ -180,7 +182,7 @@ class Rounds:
 
     # -- the commit loop ----------------------------------------------------------------------------------------------
 
-    async def _serve(self, replica: Replica, taken: Sequence[Ticket | SessionCall]) -> None:
+    async def _serve(self, replica: Replica, taken: Sequence[Queued]) -> None:
         """Answer the requests of one turn: try until each has its answer."""
         while taken := still_open(replica, taken):
             try:
@@ -194,7 +196,7 @@ class Rounds:
                     if await self._know(replica, tickets):
                         await self._turn(replica, tickets)
             except ServiceError as error:
-                refused = await refusal_after(error, replica.name, taken, self._make)
+                refused = await make_missing(error, replica.name, taken, self._make)
                 if refused is not None:
                     for ticket in taken:
                         ticket.refuse(refused)
@@ -220,7 +222,7 @@ class Rounds:
         except ServiceError:
             replica.drop()
             raise
-        self._replicas.make_room(replica)
+        self.replicas.make_room(replica)
         return session
 
     async def _know(self, replica: Replica, tickets: Sequence[Ticket]) -> bool:
@@ -273,7 +275,8 @@ class Rounds:
         learns_ahead = tickets[0].is_alone or sum(len(ticket.parts) for ticket in tickets) > 1
         before = session.copy() if learns_ahead and replica.is_contended else None
         moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
-        turn = Turn(session, position, known_under(replica, tickets), self._limits, self.new_id, moment)
+        known = known_under(replica, tickets)
+        turn = Turn(session, position, replica.size, known, self._limits, self.new_id, moment)
         played, void = await play_turn(self._scheduler, replica, turn, tickets)
         entries, holds, progress = ([], [], None) if void else (turn.entries, turn.holds, turn.progress)
         try:
@@ -282,7 +285,7 @@ class Rounds:
             replica.undo(turn, before)
             raise
         if isinstance(answer, Committed) and void is None:
-            self._committed(replica, turn, position, played, answer)
+            self._committed(replica, turn, played, answer)
             return
         replica.undo(turn, before)
         match answer:
@@ -301,14 +304,7 @@ class Rounds:
                 replica.drop()
                 raise SessionNotFound(replica.name)
 
-    def _committed(
-        self,
-        replica: Replica,
-        turn: Turn,
-        position: Position,
-        played: TicketAnswers,
-        answer: Committed,
-    ) -> None:
+    def _committed(self, replica: Replica, turn: Turn, played: TicketAnswers, answer: Committed) -> None:
         """Answer the tickets of a durable turn. Its last round is learned once the answers are on their way."""
         rounds, counts = turn.rounds, self._counts
         counts.commits += 1
@@ -318,18 +314,18 @@ class Rounds:
             self._on_commit(replica.name)
         replica.store_waiting, replica.never_came = answer.waiting, answer.never_came
         if turn.entries:
-            replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
+            replica.session, replica.position = turn.session, turn.position
             replica.forget(entry.id for entry in turn.entries)
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn
         elif turn.has_predicted and turn.session.definition.template is not None:
             replica.has_asked = True
-            self._summaries.note(replica)
+            self.summaries.note(replica)
         counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
         for ticket, results_of in played:
             counts.repeated += answer_ticket(ticket, results_of, outcomes)
-        self._replicas.note_growth(replica, rounds + len(turn.holds))
+        self.replicas.note_growth(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:
         """Learn the last round of a durable turn, and write a snapshot if one is due."""
@@ -350,7 +346,7 @@ class Rounds:
             replica.alarms = turn.session.history.alarm_count
             if self._on_alarm is not None:
                 self._on_alarm(replica.name)
-        self._summaries.note(replica)
+        self.summaries.note(replica)
         await self._snapshots.consider(replica)
 
     async def _serve_call(self, replica: Replica, call: SessionCall) -> None:

@@ -112,7 +112,7 @@ class Sessions:
     async def make(self, definition: Definition) -> None:
         """As `create`, without inspecting the session."""
         self.check(definition)
-        await self._add(definition, 0, None)
+        await self._add(definition)
         facts = {"session": definition.name, "kind": first_summary(definition).kind}
         named = {} if definition.template is None else {"template": definition.template}
         log.info("session created", extra=facts | named)
@@ -136,13 +136,13 @@ class Sessions:
 
     async def add(self, session: Session) -> Inspected:
         """Create a session that starts with a state. Raises SessionExists, LimitReached."""
-        await self._add(session.definition, session.t, session)
+        await self._add(session.definition, session)
         return await self.inspect(session.definition.name)
 
-    async def _add(self, definition: Definition, t: int, session: Session | None) -> None:
+    async def _add(self, definition: Definition, session: Session | None = None) -> None:
         # The alarms of the state are another session's, which delivers them.
         told = 0 if session is None else session.history.alarm_count
-        first = Tip(t, secrets.token_bytes(DIGEST_BYTES))
+        first = Tip(0 if session is None else session.t, secrets.token_bytes(DIGEST_BYTES))
         blob = None if session is None else pack(session, str(Position(first.digest, first)))
         record = encode_record(definition, first.digest)
         summary = encode_summary(first_summary(definition) if session is None else summary_of(session))

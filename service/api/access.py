@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from starlette.routing import compile_path
 
@@ -99,7 +99,13 @@ ACCESS_RULES: Final = (
     AccessRule("POST", "/signout", None),
 )
 
-Found = tuple[AccessRule | None, str | None, tuple[str, ...]]
+
+class Accessed(NamedTuple):
+    """The rule of a request, and the session in its path; if there is no rule, the methods that the path does have."""
+
+    rule: AccessRule | None
+    session: str | None = None
+    methods: tuple[str, ...] = ()
 
 
 @final
@@ -110,14 +116,13 @@ class AccessTable:
         self._rules = [(rule, compile_path(rule.path)[0]) for rule in rules]
         self.find = lru_cache(1024)(self._find)
 
-    def _find(self, method: str, path: str) -> Found:
-        """The rule, the session in the path, and, if there is no rule, the methods that the path does have."""
+    def _find(self, method: str, path: str) -> Accessed:
         others: set[str] = set()
         for rule, found in self._matches(path):
             if rule.method == method:
-                return rule, found.groupdict().get("session"), ()
+                return Accessed(rule, found.groupdict().get("session"))
             others |= {"GET", "HEAD"} if rule.method == "GET" else {rule.method}
-        return None, None, tuple(sorted(others - {WEBSOCKET}))
+        return Accessed(None, methods=tuple(sorted(others - {WEBSOCKET})))
 
     def _matches(self, path: str) -> Iterator[tuple[AccessRule, re.Match[str]]]:
         for rule, pattern in self._rules:

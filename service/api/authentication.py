@@ -30,7 +30,7 @@ from ..keys.audit import Audit, facts_of
 from ..keys.caller import Caller, current
 from ..keys.key import Key, id_in
 from ..keys.keyring import SEEN_S, Keyring
-from .access import ACCESS_RULES, WEBSOCKET, AccessRule, AccessTable
+from .access import ACCESS_RULES, WEBSOCKET, Accessed, AccessRule, AccessTable
 from .hosts import is_own_page
 from .problems import answer, cut, request_id
 from .request_checks import count_refusal, refuse_socket
@@ -72,7 +72,8 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         method: str = WEBSOCKET if kind == "websocket" else scope["method"]
-        rule, session, others = self._table.find(method, scope["path"])
+        accessed = self._table.find(method, scope["path"])
+        rule = accessed.rule
         if rule is not None and rule.scope is None:
             await self._app(scope, receive, send)
             return
@@ -81,25 +82,18 @@ class Authentication:
             if keyring.is_stale:
                 await keyring.refresh()
         except StoreError as error:
-            await self._answer_refusal(error, rule, (), scope, receive, send)
+            await self._answer_refusal(error, Accessed(rule), scope, receive, send)
             return
         if keyring.is_required:
-            await self._admit(rule, session, others, scope, receive, send)
+            await self._admit(accessed, scope, receive, send)
         elif rule is not None:
             await self._serve(Caller(None, keyring), rule, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _admit(
-        self,
-        rule: AccessRule | None,
-        session: str | None,
-        others: tuple[str, ...],
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _admit(self, accessed: Accessed, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request in if its key is valid and sufficient; refuse it otherwise."""
+        rule, session, _ = accessed
         text, cookie = _credentials(scope)
         key = self._keyring.key_of(text) if cookie is None else self._keyring.key_of_cookie(cookie)
         caller = Caller(key, self._keyring, has_cookie=cookie is not None)
@@ -109,31 +103,24 @@ class Authentication:
             if key.rate is not None:
                 await self._keyring.admit(key)
             if rule is None:
-                raise _no_route(others)
+                raise _no_route(accessed.methods)
             self._check(key, rule, caller, scope)
             if session is not None and not rule.is_page:  # pages check the session themselves
                 caller.enter(session)
         except ServiceError as error:
-            sessions = [] if session is None else [session]
-            self._note_refusal(error, rule, key, id_in(cookie or text), sessions, scope)
+            self._note_refusal(error, accessed, key, id_in(cookie or text), scope)
             if isinstance(error, Unauthenticated) and rule is not None and _is_read(rule, scope):
                 await _send_to_sign_in(scope, receive, send)
             else:
-                await self._answer_refusal(error, rule, others, scope, receive, send)
+                await self._answer_refusal(error, accessed, scope, receive, send)
             return
         await self._serve(caller, rule, scope, receive, send)
 
     async def _answer_refusal(
-        self,
-        error: ServiceError,
-        rule: AccessRule | None,
-        others: tuple[str, ...],
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, error: ServiceError, accessed: Accessed, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        if rule is None or self._page is None or not _is_read(rule, scope):
-            await _refuse(error, scope, receive, send, others if rule is None else ())
+        if accessed.rule is None or self._page is None or not _is_read(accessed.rule, scope):
+            await _refuse(error, scope, receive, send, accessed.methods)
             return
         count_refusal(error, scope)
         response = await self._page(error, scope)
@@ -218,18 +205,13 @@ class Authentication:
                     await serving
 
     def _note_refusal(
-        self,
-        error: ServiceError,
-        rule: AccessRule | None,
-        key: Key | None,
-        claimed: str | None,
-        sessions: list[str],
-        scope: Scope,
+        self, error: ServiceError, accessed: Accessed, key: Key | None, claimed: str | None, scope: Scope
     ) -> None:
         if error.status >= 500:
             return
+        rule, session, _ = accessed
         route = "none" if rule is None else rule.path
-        shown = [name for name in sessions if len(name) <= 64]
+        shown = [] if session is None or len(session) > 64 else [session]
         who = None if key is None else key.id
         facts = facts_of(who, _method(scope), route, shown, request_id(scope), claimed if key is None else None)
         self._audit.refused(facts, error.status, error.slug)
@@ -287,9 +269,9 @@ def _wrong(text: str, cookie: str | None) -> str:
     return "A key is required: send the header `Authorization: Bearer okl_...`. `okl keys create` creates one."
 
 
-def _no_route(others: tuple[str, ...]) -> ServiceError:
-    if others:
-        return MethodNotAllowed(f"This path takes {', '.join(others)}.")
+def _no_route(methods: tuple[str, ...]) -> ServiceError:
+    if methods:
+        return MethodNotAllowed(f"This path takes {', '.join(methods)}.")
     return RouteNotFound("There is nothing at this path.")
 
 

@@ -1,4 +1,4 @@
-"""Call endpoints without FastAPI, if their signature needs nothing but the request, its path, headers and body.
+"""The fast way of `body_route`: endpoints called without FastAPI, if they need only the request, its path, headers, body.
 
 Only FastAPI can solve a signature with anything else, such as a query parameter or a dependency with a `yield`.
 """

@@ -20,7 +20,7 @@ from okl.errors import Overloaded, ServiceError, passes, stopping
 from ..keys import caller
 from ..replica.tickets import Sender
 from ..rounds import Rounds
-from ..session.requests import Result
+from ..session.requests import Answers
 from .messages import Message, Read, asked_of
 from .problems import document_for, unexpected_document
 from .round_schemas import StepBody
@@ -34,8 +34,8 @@ MOST_BYTES: Final = 4 << 20
 MOST_TOGETHER: Final = 1 << 20
 """Bytes of the answers in one frame, unless it has only one. Of a frame that nobody reads the worker holds several copies."""
 
-Future = asyncio.Future[list[Result | ServiceError]]
-Encode = Callable[[list[Result | ServiceError]], Any]
+Future = asyncio.Future[Answers]
+Encode = Callable[[Answers], Any]
 Join = Callable[[Sequence[bytes]], bytes]
 
 

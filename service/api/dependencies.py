@@ -18,8 +18,6 @@ from ..archive.states import States
 from ..challengers.challengers import Challengers
 from ..challengers.feeder import Feeder
 from ..challengers.roster import Roster
-from ..replica.cache import Replicas
-from ..replica.summaries import Summaries
 from ..rounds import Rounds
 from ..session.precondition import ANYWHERE, IfTip
 from ..sessions import Sessions
@@ -44,14 +42,12 @@ class Worker:
 
     settings: Settings
     store: Store
-    replicas: Replicas
     rounds: Rounds
     sessions: Sessions
     states: States
     past: PastReader
     event_streams: EventStreams
     conversations: Conversations
-    summaries: Summaries
     templates: Templates
     expiry: Expiry
     counts: Counts
@@ -68,8 +64,8 @@ class Worker:
             "okl_queued_requests": self.rounds.queued,
             "okl_event_streams": self.event_streams.count,
             "okl_streams": self.conversations.count,
-            "okl_copies": len(self.replicas),
-            "okl_copies_bytes": self.replicas.nbytes,
+            "okl_copies": len(self.rounds.replicas),
+            "okl_copies_bytes": self.rounds.replicas.nbytes,
             "okl_webhook_waiting": 0 if self.webhook is None else self.webhook.waiting,
             "okl_challengers": self.roster.count,
         }
@@ -78,7 +74,7 @@ class Worker:
         """Start what runs beside the requests."""
         self.exposition.start()
         if self.webhook is not None:
-            self.webhook.start(self.rounds)
+            self.webhook.start()
         self.roster.start(self.feeder)
         self.expiry.start()
 
@@ -96,7 +92,6 @@ class Worker:
         await self.roster.close()
         await self.expiry.close()
         await self.rounds.close()
-        await self.summaries.close()
 
 
 def worker_of(request: HTTPConnection) -> Worker:
@@ -148,6 +143,7 @@ async def store_of(request: Request) -> Store:
 
 
 async def most_together_of(request: Request) -> int:
+    # The settings themselves are a model: a `BodyRoute` would take them for the body.
     return worker_of(request).settings.max_together
 
 

@@ -11,7 +11,7 @@ from starlette.types import Scope
 from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
 
 from ..rounds import Rounds
-from ..session.requests import Part, Predicted, Result, Stepped, Updated, as_result, halves
+from ..session.requests import Answers, Part, Predicted, Stepped, Updated, as_result, halves
 from . import wire
 from .lines import as_array
 from .problems import validation_problem
@@ -102,9 +102,7 @@ def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
     return [read_one(line, limits) for line in lines]
 
 
-def asked_of(
-    message: Message, rounds: Rounds, scope: Scope
-) -> tuple[Sequence[Part], Callable[[list[Result | ServiceError]], Any]]:
+def asked_of(message: Message, rounds: Rounds, scope: Scope) -> tuple[Sequence[Part], Callable[[Answers], Any]]:
     """The parts that the message asks of its session, and a function that encodes the session's answers.
 
     The function raises the ServiceError with which the session refused a part.

@@ -101,13 +101,8 @@ def request_id(scope: Scope) -> str:
     return scope.get(REQUEST_ID) or scope.setdefault(REQUEST_ID, secrets.token_hex(8))
 
 
-def problem(error: ServiceError, request: Request) -> Response:
-    """The response to a request that failed with this error."""
-    return answer(error, request.scope)
-
-
 def answer(error: ServiceError, scope: Scope) -> Response:
-    """The same for callers that have no request, only its scope."""
+    """The response to a request that failed with this error."""
     return _response(document_for(error, scope), error.status, headers_of(error))
 
 
@@ -290,11 +285,11 @@ def install(app: FastAPI) -> None:
 
     async def service_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ServiceError)
-        return problem(error, request)
+        return answer(error, request.scope)
 
     async def validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return problem(from_validation(error.errors(), prefix=1), request)
+        return answer(from_validation(error.errors(), prefix=1), request.scope)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -319,13 +314,13 @@ def _http_problem(error: HTTPException, request: Request) -> Response:
     phrase = _phrase(error.status_code)
     if error.status_code == 405:
         allowed = ", ".join(sorted(_methods(request)))
-        found = problem(MethodNotAllowed(f"{cut(request.url.path, MAX_POINTER)} takes {allowed}."), request)
+        found = answer(MethodNotAllowed(f"{cut(request.url.path, MAX_POINTER)} takes {allowed}."), request.scope)
         found.headers["Allow"] = allowed
         return found
     if error.status_code == 404 and error.detail == phrase:
         path, near = cut(request.url.path, MAX_POINTER), _near(request)
         fix = f"did you mean {cut(near, MAX_POINTER)}?" if near else "see /docs."
-        return problem(RouteNotFound(f"There is nothing at {path}; {fix}"), request)
+        return answer(RouteNotFound(f"There is nothing at {path}; {fix}"), request.scope)
     instance = request_id(request.scope)
     document = {"type": "about:blank", "title": phrase, "status": error.status_code, "instance": instance}
     return _response(_bounded(document | {"detail": error.detail}), error.status_code, error.headers or {})

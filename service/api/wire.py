@@ -19,7 +19,6 @@ from ..session.inputs import listed
 from ..session.names import challenger_name
 from ..session.precondition import IfTip
 from ..session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
-from ..session.scorecard import Tally
 from ..sessions import Inspected, Listing
 from ..store.base import Head, Tip
 from ..store.moving import Checkpoint
@@ -177,7 +176,7 @@ def session(found: Inspected) -> Json:
         "cautions": _cautions(found),
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
-        "metrics": _metrics(found.tally, found.is_classifier) | _coverage(found),
+        "metrics": _metrics(found) | _coverage(found),
         "verdict": verdict(found.verdict, is_classifier=found.is_classifier),
         "alarms": [alarm(one, is_classifier=found.is_classifier) for one in found.alarms],
         "never_came": found.head.never_came,
@@ -296,7 +295,8 @@ def _spec(spec: LearnerSpec | None) -> Json | None:
     return None if spec is None else spec.model_dump(mode="json")
 
 
-def _metrics(tally: Tally, is_classifier: bool) -> Json:
+def _metrics(found: Inspected) -> Json:
+    tally = found.tally
     metrics: Json = {
         "rounds": tally.rounds,
         "loss": tally.loss,
@@ -304,7 +304,7 @@ def _metrics(tally: Tally, is_classifier: bool) -> Json:
         "window": tally.window,
         "window_loss": tally.window_loss,
     }
-    if is_classifier:
+    if found.is_classifier:
         rates = {"mistake_rate": tally.mean_error, "window_mistake_rate": tally.window_error}
         return metrics | {"mistakes": int(tally.error)} | rates
     return metrics | {"rmse": _root(tally.mean_error), "window_rmse": _root(tally.window_error)}

@@ -73,8 +73,8 @@ def tried(definition: Definition, state: bytes, position: str, limits: SessionLi
     twin = session.copy()
     twin.describe()
     encode_summary(summary_of(twin))
-    if twin.task is not None and twin.history.rounds:
-        view_of(twin.history, is_classifier=twin.task.truths.is_classifier)
+    if twin.history.rounds:
+        view_of(twin.history)
     if session.learner is not None and session.preparation is not None:
         forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
         if not np.isfinite(forecast.value):

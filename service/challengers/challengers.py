@@ -167,8 +167,9 @@ class Challengers:
             # An earlier call was cut off after the swap; to keep this state would overwrite the one from before it.
             await self._sessions.delete(own)
             return await self._sessions.inspect(champion)
-        # The final state is kept only after the promotion: a write before it would give a busy champion time for more rounds.
-        await self._make_sure_of_room(champion, name)
+        # Make sure of room. The final state takes the checkpoint's place only after the promotion: a write before it would
+        # give a busy champion time for more rounds.
+        await self._states.keep(champion, _checkpoint_before(own))
         # The journal begins anew, and the other challengers cannot read what they have not seen by then.
         await self._roster.feed_before_trim(champion)
         give_up = loop.time() + self._patience_s
@@ -198,7 +199,7 @@ class Challengers:
         if not await self._states.replace(champion, former, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
-        await self._keep(champion, f"before-{split_name(own)[1]}"[:MOST_LETTERS], former)
+        await self._keep(champion, _checkpoint_before(own), former)
         return True
 
     async def _check(self, champion: str, own: str, former: Current) -> tuple[Session, str | None]:
@@ -211,10 +212,6 @@ class Challengers:
         if reason is not None:
             raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {reason}.", session=champion)
         return session, trouble
-
-    async def _make_sure_of_room(self, champion: str, name: str) -> None:
-        """Reserve the checkpoint with the champion's present state; its final state replaces it. Raises LimitReached."""
-        await self._states.keep(champion, f"before-{name}"[:MOST_LETTERS])
 
     async def _keep(self, champion: str, checkpoint: str, former: Current) -> None:
         """Keep the champion's final state, so that a client can return to it; the checkpoint is reserved already."""
@@ -271,6 +268,11 @@ def _are_alike(champion: Session, challenger: Session) -> bool:
         return False
     ours, theirs = champion.learner.state(), challenger.learner.state()
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def _checkpoint_before(challenger: str) -> str:
+    """The name of the champion's state from before this challenger's promotion."""
+    return f"before-{split_name(challenger)[1]}"[:MOST_LETTERS]
 
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:

@@ -34,7 +34,7 @@ from ..session.record import decode_record
 from ..session.requests import Excerpt, Lesson, Question
 from ..session.scorecard import WINDOW
 from ..session.session import Session
-from ..session.snapshot import begun, unpack
+from ..session.snapshot import unpack
 from ..session.turn import Position
 from ..settings import Settings, limits_of, session_limits_of
 from ..store.base import Entry, Tip, unless_gone
@@ -121,8 +121,7 @@ def loaded(name: str, whole: Whole) -> Session:
     """The session as it is now, by which its truths are decoded. Raises StateCorrupt."""
     definition, identity = decode_record(name, whole.record)
     start = whole.head.snapshot_tip or whole.first
-    blob = whole.snapshot
-    session = begun(definition) if blob is None else unpack(definition, blob, str(Position(identity, start)))
+    session = unpack(definition, whole.snapshot, str(Position(identity, start)))
     for entry in whole.entries:
         if entry.tip.round > start.round:
             session.replay(entry.blob)

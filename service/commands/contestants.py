@@ -268,7 +268,7 @@ class Contestant:
         """None before the first round."""
         if self._session is None or not self._session.history.rounds:
             return None
-        return view_of(self._session.history, is_classifier=self.is_classifier)
+        return view_of(self._session.history)
 
     @property
     def verdict(self) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import StoreOption
+from .options import StoreOption, settings_with
 from .outcome import REFUSED, errors_in_a_line
 from .stores import check_there
 
@@ -74,9 +74,8 @@ def revoke_key(
 
 def _store(url: str | None) -> str:
     from ..logs import configure
-    from ..settings import Settings
 
-    settings = Settings() if url is None else Settings(store=url)
+    settings = settings_with(store=url)
     # The command's own message says the same to whoever reads the terminal.
     configure(settings, shows_audit=False)
     return settings.store

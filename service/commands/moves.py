@@ -12,7 +12,7 @@ import typer
 from okl.errors import ConfigurationError, ServiceError, SessionMoved, StoreTimeout, StoreUnavailable
 
 from ..escaping import escaped
-from .options import StoreOption, check_out
+from .options import StoreOption, check_out, store_url
 from .outcome import INTERRUPTED, REFUSED, errors_in_a_line, text_of
 from .stores import check_kept, check_there, opened
 from .terminal import console
@@ -36,7 +36,7 @@ def run_export(
     with errors_in_a_line():
         if not out.is_dir():
             check_out(out)
-        _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
+        _run(store_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
 
 def run_import(
@@ -63,7 +63,7 @@ def run_import(
         return bool(missing) + sum(one.trouble is not None for one in found)
 
     with errors_in_a_line():
-        _run(None, imported, _url(store))
+        _run(None, imported, store_url(store))
 
 
 def run_move(
@@ -83,7 +83,7 @@ def run_move(
     with errors_in_a_line():
         if tell and len(checked_url(tell, "--tell").encode()) > TO_BYTES:
             raise ConfigurationError(f"--tell has at most {TO_BYTES} bytes.")
-        if _url(store) == to:
+        if store_url(store) == to:
             raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
         if undo and (not session or tell):
             raise ConfigurationError("--undo takes the names of the sessions that the target has lost, and no --tell.")
@@ -95,7 +95,7 @@ def run_move(
             source, target = stores
             return await (_undo(source, target, names) if undo else _move(source, target, names, tell))
 
-        _run(_url(store), moved, to)
+        _run(store_url(store), moved, to)
 
 
 def run_archive(
@@ -122,7 +122,7 @@ def run_archive(
             await asyncio.sleep(every)
 
     with errors_in_a_line():
-        _run(_url(store), archived)
+        _run(store_url(store), archived)
 
 
 def run_backtest(
@@ -141,8 +141,8 @@ def run_backtest(
     from .compare import print_refusals
 
     with errors_in_a_line():
-        check_there(_url(store))
-        found = backtest.backtest(console(), _url(store), session, learner or [], archive)
+        check_there(store_url(store))
+        found = backtest.backtest(console(), store_url(store), session, learner or [], archive)
         console().print(backtest.table_of_backtest(found))
         print_refusals(console(), found.contestants)
         if not found.is_whole:
@@ -229,12 +229,6 @@ def _say(one: "Carried", what: str) -> "Carried":
     else:
         typer.echo(escaped(f"{one.name}: {what} at round {one.round:,}{'' if one.is_new else ', before'}"))
     return one
-
-
-def _url(store: str | None) -> str:
-    from ..settings import Settings
-
-    return store or Settings().store
 
 
 def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]], target: str | None = None) -> None:

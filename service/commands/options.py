@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from okl.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from ..settings import Settings
+
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
+
+
+def settings_with(**options: Any) -> Settings:
+    """The settings, of which a command's options replace those that they give (not None)."""
+    from ..settings import Settings
+
+    return Settings(**{name: value for name, value in options.items() if value is not None})
+
+
+def store_url(store: str | None) -> str:
+    """The store that the option names, else the one of the settings."""
+    return settings_with(store=store).store
 
 
 def check_out(path: Path) -> None:

@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from okl.errors import ServiceError, SessionNotFound
 
 from ..session.requests import Batch, Excerpt, Report
-from .tickets import SessionCall, Ticket
+from .tickets import Queued, Ticket
 
 Make = Callable[[str], Awaitable[bool]]
 """Makes the session of this name; False if there is no template for it. Raises ServiceError."""
 
 
-async def refusal_after(
-    error: ServiceError, name: str, taken: Sequence[Ticket | SessionCall], make: Make | None
+async def make_missing(
+    error: ServiceError, name: str, taken: Sequence[Queued], make: Make | None
 ) -> ServiceError | None:
-    """Return the error that refuses the requests of a failed turn; None if their missing session exists now."""
+    """Make the missing session of a failed turn. Return the error that refuses its requests, None if it exists now."""
     tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
     if not isinstance(error, SessionNotFound) or make is None or not any(_begins(ticket) for ticket in tickets):
         return error

@@ -34,7 +34,7 @@ async def play_turn(
             results_of: list[ResultOf] = []
             try:
                 for part in ticket.parts:
-                    results_of.append(turn.play(part, replica.size))
+                    results_of.append(turn.play(part))
             except Unasked:
                 return None
             except (ServiceError, OklError) as error:

@@ -13,7 +13,7 @@ from okl.errors import Overloaded, stopping
 from .cache import Replicas
 from .replica import Replica
 from .scheduling import TURN_S
-from .tickets import SessionCall, Ticket, too_late
+from .tickets import Queued, Ticket, too_late
 
 log = logging.getLogger("okl.sessions")
 
@@ -36,7 +36,7 @@ class SessionQueue:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.requests: deque[Ticket | SessionCall] = deque()
+        self.requests: deque[Queued] = deque()
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -51,7 +51,7 @@ class Queues:
     def __init__(
         self,
         replicas: Replicas,
-        serve: Callable[[Replica, Sequence[Ticket | SessionCall]], Awaitable[None]],
+        serve: Callable[[Replica, Sequence[Queued]], Awaitable[None]],
         finish: Callable[[Replica], Awaitable[None]],
         most: int,
     ) -> None:
@@ -74,20 +74,20 @@ class Queues:
             self._closing = self._closing or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._closing)
 
-    async def ask(self, name: str, ticket: Ticket | SessionCall) -> Any:
+    async def ask(self, name: str, ticket: Queued) -> Any:
         """Serve a request in its turn, and return its answer. Raises Overloaded."""
         queue = self._queues.get(name)
         if queue is not None:
-            self._add(name, queue, ticket)
+            self._add(queue, ticket)
             return await ticket.answer
         queue = self._queues[name] = SessionQueue(self._replicas.enter(name))
         try:
             await self._safely(queue, self._serve(queue.replica, [ticket]), [ticket])
         finally:
             if queue.requests or queue.replica.unfinished is not None:
-                self._start(name, queue)
+                self._start(queue)
             else:
-                self._end(name, queue)
+                self._end(queue)
         return await ticket.answer
 
     def put(self, name: str, ticket: Ticket) -> None:
@@ -95,35 +95,36 @@ class Queues:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = SessionQueue(self._replicas.enter(name))
-            self._start(name, queue)
-        self._add(name, queue, ticket)
+            self._start(queue)
+        self._add(queue, ticket)
         if ticket.sender is not None:
             ticket.sender.latest = ticket.answer
 
-    def _start(self, name: str, queue: SessionQueue) -> None:
-        driver = asyncio.create_task(self._drive(name, queue))
+    def _start(self, queue: SessionQueue) -> None:
+        driver = asyncio.create_task(self._drive(queue))
         self._drivers.add(driver)
         driver.add_done_callback(self._drivers.discard)
 
-    def _add(self, name: str, queue: SessionQueue, ticket: Ticket | SessionCall) -> None:
+    def _add(self, queue: SessionQueue, ticket: Queued) -> None:
         most = self._most
         if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
             most = min(most - most // FREE_OF_STREAMS, _fitting(STREAMS_S, queue.replica))
         if len(queue.requests) >= most:
+            name = queue.replica.name
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
         queue.requests.append(ticket)
         if queue.timer is None:
-            queue.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, name, queue)
+            queue.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, queue)
 
-    def _refuse_late(self, name: str, queue: SessionQueue) -> None:
+    def _refuse_late(self, queue: SessionQueue) -> None:
         loop = asyncio.get_running_loop()
         queue.timer = None
         while queue.requests and (queue.requests[0].answer.done() or queue.requests[0].deadline <= loop.time()):
-            queue.requests.popleft().refuse(too_late(name))
+            queue.requests.popleft().refuse(too_late(queue.replica.name))
         if queue.requests:
-            queue.timer = loop.call_at(queue.requests[0].deadline, self._refuse_late, name, queue)
+            queue.timer = loop.call_at(queue.requests[0].deadline, self._refuse_late, queue)
 
-    async def _drive(self, name: str, queue: SessionQueue) -> None:
+    async def _drive(self, queue: SessionQueue) -> None:
         """Serve the queue until it is empty."""
         try:
             # An answer that was just given leaves before its round is learned.
@@ -138,9 +139,9 @@ class Queues:
         finally:
             for ticket in queue.requests:
                 ticket.refuse(stopping())
-            self._end(name, queue)
+            self._end(queue)
 
-    async def _safely(self, queue: SessionQueue, work: Awaitable[None], taken: Sequence[Ticket | SessionCall]) -> None:
+    async def _safely(self, queue: SessionQueue, work: Awaitable[None], taken: Sequence[Queued]) -> None:
         """Work on the queue's copy for the requests taken; if that fails, drop the copy and refuse them."""
         try:
             await work
@@ -156,8 +157,8 @@ class Queues:
             if not taken:
                 log.exception("unexpected error", extra={"session": queue.replica.name})
 
-    def _end(self, name: str, queue: SessionQueue) -> None:
-        del self._queues[name]
+    def _end(self, queue: SessionQueue) -> None:
+        del self._queues[queue.replica.name]
         self._replicas.leave(queue.replica)
         if queue.timer is not None:
             queue.timer.cancel()
@@ -170,8 +171,8 @@ def _overtake(queue: SessionQueue) -> None:
     requests, most = queue.requests, _fitting(STREAMS_S, queue.replica)
     if len(requests) <= most:
         return
-    before: list[Ticket | SessionCall] = []
-    behind: list[Ticket | SessionCall] = []
+    before: list[Queued] = []
+    behind: list[Queued] = []
     named: set[str] = set()
     streamed = 0
     for ticket in requests:
@@ -186,7 +187,7 @@ def _overtake(queue: SessionQueue) -> None:
     requests.extend(before + behind)
 
 
-def _take(queue: SessionQueue) -> list[Ticket | SessionCall]:
+def _take(queue: SessionQueue) -> list[Queued]:
     """Take the next requests for one turn, up to one that needs its own turn, or reuses an id of an earlier one in the turn.
 
     The truth of a prediction in the turn may follow in the same turn.

@@ -14,7 +14,7 @@ from okl_core.errors import OklError
 from ..session.record import decode_record
 from ..session.requests import is_earlier_entry
 from ..session.session import Session
-from ..session.snapshot import begun, unpack
+from ..session.snapshot import unpack
 from ..session.turn import Position
 from ..store.base import Entry, Reading, Store, Tip, unless_gone
 
@@ -54,10 +54,7 @@ async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
 def _replayed(name: str, reading: Reading) -> tuple[Tip, int, str | None]:
     """Return the tip after the last request that replays, the alarms until then, and why the next one does not."""
     definition, identity = decode_record(name, reading.record or b"")
-    if reading.snapshot is None:
-        session = begun(definition)
-    else:
-        session = unpack(definition, reading.snapshot, str(Position(identity, reading.start)))
+    session = unpack(definition, reading.snapshot, str(Position(identity, reading.start)))
     kept = tip = reading.start
     alarms = session.history.alarm_count
     for entry in reading.entries:

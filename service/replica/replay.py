@@ -11,7 +11,7 @@ from okl_core.errors import OklError
 
 from ..session.record import decode_record
 from ..session.session import Session
-from ..session.snapshot import begun, unpack
+from ..session.snapshot import unpack
 from ..session.turn import Position
 from ..store.base import Entry, Reading
 from ..telemetry.counts import Counts
@@ -25,11 +25,11 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, cou
     """Bring the copy to the head of a reading that is whole or starts at its tip. Raises StateCorrupt, SessionFailed; the
     caller then drops the copy."""
     session, position, head = replica.session, replica.position, reading.head
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if reading.is_whole:
         replica.drop()
         position, session = await _load(reading, scheduler)
-        seconds = round(time.perf_counter() - begun, 3)
+        seconds = round(time.perf_counter() - started, 3)
         log.info("session loaded", extra={"session": head.name, "t": head.tip.round, "seconds": seconds})
     assert session is not None
     assert position is not None
@@ -47,20 +47,17 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, cou
     if reading.is_whole or reading.entries:
         counts.replays += 1
         counts.replayed_rounds += sum([entry.count for entry in reading.entries])
-        counts.replay_s += time.perf_counter() - begun
+        counts.replay_s += time.perf_counter() - started
     return session
 
 
 async def _load(reading: Reading, scheduler: Scheduler) -> tuple[Position, Session]:
     head = reading.head
     definition, identity = decode_record(head.name, reading.record or b"")
-    position = Position(identity, reading.start)
-    blob = reading.snapshot
-    if blob is not None:
-        return position, await scheduler.bytes(len(blob), lambda: unpack(definition, blob, str(position)))
-    if reading.start.digest != identity:
+    position, blob = Position(identity, reading.start), reading.snapshot
+    if blob is None and reading.start.digest != identity:
         raise StateCorrupt(f"The journal of session {head.name!r} starts at another session's tip.", session=head.name)
-    return position, begun(definition)
+    return position, await scheduler.bytes(len(blob or b""), lambda: unpack(definition, blob, str(position)))
 
 
 async def _replay(replica: Replica, session: Session, entries: Sequence[Entry], scheduler: Scheduler) -> None:
@@ -90,6 +87,7 @@ async def _replay(replica: Replica, session: Session, entries: Sequence[Entry], 
 
 
 def failed(name: str, session: Session, error: OklError) -> SessionFailed:
+    """Log that the session cannot learn its next round, and return the error that tells clients."""
     log.error("session failed", extra={"session": name, "t": session.t, "detail": str(error)})
     return SessionFailed(
         f"Session {name!r} cannot learn round {session.t + 1}: {error}. "

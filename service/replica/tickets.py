@@ -9,7 +9,7 @@ from typing import Any, final
 from okl.errors import Overloaded, ServiceError, passes
 
 from ..session.codec import WaitingEntry
-from ..session.requests import Batch, Excerpt, Part, Question, Result, RoundsPlayed, Updated
+from ..session.requests import Answers, Batch, Excerpt, Part, Question, RoundsPlayed, Updated
 from ..session.session import Session
 from ..session.turn import Outcome, Position, ResultOf
 from ..store.base import Applied, Head, Waiting
@@ -28,7 +28,7 @@ class Sender:
 
     def __init__(self) -> None:
         self.refused: Exception | None = None
-        self.latest: asyncio.Future[list[Result | ServiceError]] | None = None
+        self.latest: asyncio.Future[Answers] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -63,7 +63,7 @@ class Ticket:
         self,
         parts: Sequence[Part],
         deadline: float,
-        answer: asyncio.Future[list[Result | ServiceError]],
+        answer: asyncio.Future[Answers],
         sender: Sender | None = None,
     ) -> None:
         self.sender = sender
@@ -117,6 +117,9 @@ class SessionCall:
             self.answer.set_exception(error)
 
 
+Queued = Ticket | SessionCall
+"""A request in a session's queue."""
+
 TicketAnswers = list[tuple[Ticket, list[ResultOf] | ServiceError]]
 """The requests of a turn, each with the answers to its parts, or the error that refuses it."""
 
@@ -125,7 +128,7 @@ def too_late(name: str) -> Overloaded:
     return Overloaded(f"Session {name!r} was busy for too long; try again.", session=name)
 
 
-def still_open(replica: Replica, taken: Sequence[Ticket | SessionCall]) -> list[Ticket | SessionCall]:
+def still_open(replica: Replica, taken: Sequence[Queued]) -> list[Queued]:
     """Refuse requests that took too long, or whose sender was refused, and return those without an answer."""
     now = asyncio.get_running_loop().time()
     for ticket in taken:
@@ -153,7 +156,7 @@ def answer_ticket(ticket: Ticket, results_of: list[ResultOf] | ServiceError, out
     if isinstance(results_of, ServiceError):
         ticket.refuse(results_of)
         return False
-    results: list[Result | ServiceError] = []
+    results: Answers = []
     for result_of in results_of:
         try:
             results.append(result_of(outcomes))

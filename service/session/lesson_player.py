@@ -59,9 +59,10 @@ class LessonPlayer:
         self._session = session
         self._learner = excerpt.learner
         self._steps = excerpt.steps
-        pairing = session.pairing
+        assert session.pairing is not None
+        self._pairing = session.pairing
         # Rounds skipped across a change of the champion's learner count for neither comparison.
-        is_another = pairing is not None and pairing.learner not in (None, excerpt.learner)
+        is_another = self._pairing.learner not in (None, excerpt.learner)
         self._skipped = 0 if is_another else excerpt.skipped
         self._tip = excerpt.start
         self._is_careful = excerpt.is_careful
@@ -85,8 +86,7 @@ class LessonPlayer:
                 # A refused input is refused again, and reported, when its truth comes.
                 if not self._is_careful:
                     raise
-        assert self._session.pairing is not None
-        return ExcerptPlayed(self._session.pairing.tip or self._tip, self._rounds, refused=self._refused)
+        return ExcerptPlayed(self._pairing.tip or self._tip, self._rounds, refused=self._refused)
 
     def _learn(self, lesson: Lesson) -> None:
         moment = self._moment._replace(at=lesson.at, waited_s=lesson.waited_s)
@@ -111,8 +111,7 @@ class LessonPlayer:
             self._skipped = 0
         if latest is not None:
             # The last entry also counts the rounds refused after it: the whole lesson is past once one of its rounds is.
-            assert self._session.pairing is not None
-            self._session.pairing.skipped += self._skipped
+            self._pairing.skipped += self._skipped
             self._add(lesson.tip, latest._replace(skipped=latest.skipped + self._skipped), lesson.id)
             self._skipped = 0
 
@@ -149,8 +148,7 @@ class LessonPlayer:
     def _take(self, lesson: Lesson, errors: Sequence[float]) -> None:
         """Take the note of the rounds that are learned next."""
         self.has_learned = True
-        assert self._session.pairing is not None
-        self._session.pairing.take(Note(self._learner, lesson.tip, self._skipped, errors))
+        self._pairing.take(Note(self._learner, lesson.tip, self._skipped, errors))
 
     def _read(self, raw: Raw, fields: Fields | None = None) -> Raw:
         self._limits.check_input(self._session, self._session.check_input(raw, fields))

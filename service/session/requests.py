@@ -275,6 +275,9 @@ class ExcerptPlayed(NamedTuple):
 
 Result = Predicted | Updated | RoundsPlayed | ExcerptPlayed
 
+Answers = list[Result | ServiceError]
+"""The answers to the parts of a request, in order, each perhaps the error that refused its part."""
+
 T = TypeVar("T", Predicted, Updated, RoundsPlayed, ExcerptPlayed)
 
 
@@ -295,7 +298,7 @@ class Stepped:
     refusal: ServiceError | None = None
 
     @classmethod
-    def of(cls, results: Sequence[Result | ServiceError]) -> Stepped:
+    def of(cls, results: Answers) -> Stepped:
         """Combine the two answers. Raises the ServiceError that refused the truth."""
         updated, predicted = results
         if isinstance(predicted, ServiceError):

@@ -72,12 +72,14 @@ def begun(definition: Definition) -> Session:
         raise StateCorrupt(f"Session {name!r} cannot be read by this version: {error}.", session=name) from error
 
 
-def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float = math.inf) -> Session:
-    """Restore the session that `pack` was given.
+def unpack(definition: Definition, blob: bytes | None, position: str, most_bytes: float = math.inf) -> Session:
+    """Restore the session that `pack` was given; without a snapshot, the session before its first round.
 
     Raises StateCorrupt, also for a snapshot of another position, or a learner that takes more than `most_bytes` initially.
     """
     session = begun(definition)
+    if blob is None:
+        return session
     try:
         arrays, meta = from_bytes(blob)
         if meta["position"] != position:

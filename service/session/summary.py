@@ -56,16 +56,15 @@ def first_summary(definition: Definition) -> Summary:
 
 def summary_of(session: Session) -> Summary:
     """The summary of a session in its present state."""
-    first, history, task = first_summary(session.definition), session.history, session.task
-    if task is None or not history.rounds:
+    first, history = first_summary(session.definition), session.history
+    if not history.rounds:
         return replace(first, t=session.t, nbytes=session.nbytes)
-    is_classifier, alarms = task.truths.is_classifier, history.alarms
-    outline = outline_of(history, is_classifier=is_classifier)
+    outline, alarms = outline_of(history), history.alarms
     return Summary(
         kind=first.kind,
         t=session.t,
         nbytes=session.nbytes,
-        error_name=error_name(is_classifier=is_classifier),
+        error_name=error_name(is_classifier=history.is_classifier),
         error=outline.error,
         loss=session.card.loss,
         coverage=outline.coverage,

@@ -85,12 +85,15 @@ class Unasked(Exception):
 class Turn:
     """A turn commits its `entries` and `holds`; `tip` is the tip after the entries. `has_learned`: the session is ahead of
     the tip at which the turn started. A prediction whose truth comes in the same turn is not a hold.
+
+    `size` is the memory of the learner when last measured: learning refuses a learner that is too large.
     """
 
     def __init__(
         self,
         session: Session,
         position: Position,
+        size: int,
         known: Known,
         limits: SessionLimits,
         new_id: Callable[[], str],
@@ -106,6 +109,7 @@ class Turn:
         """The predictions of this turn whose truths came in it."""
         self.has_learned = self.has_predicted = False
         self._identity = position.identity
+        self._size = size
         self._known = known
         self._limits = limits
         self._new_id = new_id
@@ -117,6 +121,11 @@ class Turn:
         """The predictions to hold. To be read once all parts are played."""
         wait_s = self.session.definition.expires_s or self._limits.waiting_s
         return [Hold(id, encode_waiting(self._identity, id, entry), wait_s) for id, entry in self.made.items()]
+
+    @property
+    def position(self) -> Position:
+        """The position after the entries."""
+        return Position(self._identity, self.tip)
 
     @property
     def rounds(self) -> int:
@@ -131,16 +140,16 @@ class Turn:
         """Whether a round has been played but not yet learned."""
         return self._pending is not None
 
-    def play(self, part: Part, size: int) -> ResultOf:
+    def play(self, part: Part) -> ResultOf:
         """Play a part. Raises the ServiceError that refuses it; the turn can continue without it."""
         try:
             match part:
                 case Question():
                     return self._ask(part)
                 case Report():
-                    return self._report(part, size)
+                    return self._report(part)
                 case Batch():
-                    return self._run(part, size)
+                    return self._run(part)
                 case Excerpt():
                     return self._play_excerpt(part)
         except core.OklError as error:
@@ -213,7 +222,7 @@ class Turn:
 
     # -- update -----------------------------------------------------------------------------------------------------
 
-    def _report(self, report: Report, size: int) -> ResultOf:
+    def _report(self, report: Report) -> ResultOf:
         self._check_learns()
         y, task = self.session.read_truth(report.y)
         known = self._known.get(report.id) if report.id is not None else None
@@ -227,7 +236,7 @@ class Turn:
         elif known is None and report.id is not None and report.id not in self._known:
             raise Unasked
         source = self._round_of(report, known)
-        self._limits.check_room(self._name, size)
+        self._limits.check_room(self._name, self._size)
         if self._pending is not None:
             self.learn()
             # The round just learned may have added the label.
@@ -284,7 +293,7 @@ class Turn:
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
-    def _run(self, batch: Batch, size: int) -> ResultOf:
+    def _run(self, batch: Batch) -> ResultOf:
         self._check_learns()
         session = self.session
         was_learned = isinstance(self._known.get(batch.id or ""), Applied)
@@ -302,16 +311,16 @@ class Turn:
         # Check with the labels that these rounds add. A duplicate has passed this check, when there were fewer labels.
         check_key(self._name, self._identity, batch, self._known)
         self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
-        self._limits.check_room(self._name, size)
+        self._limits.check_room(self._name, self._size)
         self.has_learned = True
         ran = session.run(raws, y, tasks, self._moment, batch.weight)
         self._limits.check_room(self._name, session.nbytes)
         played = rounds_played(self.session, batch.id, tasks[-1], ran)
         answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch)
         id = batch.id or self._new_id()
-        *first, (count, blob) = ran.entries
-        for i, earlier in enumerate(first):
-            self._append(earlier[0], earlier_entry_id(id, i), earlier[1])
+        *earlier, (count, blob) = ran.entries
+        for i, (earlier_count, earlier_blob) in enumerate(earlier):
+            self._append(earlier_count, earlier_entry_id(id, i), earlier_blob)
         self._append(count, id, blob, answer)
         self.progress = progress_of(self._identity, batch)
         return lambda _: played

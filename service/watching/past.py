@@ -140,10 +140,7 @@ class PastReader:
 
 
 def _history_of(session: Session) -> PastHistory:
-    task = session.task
-    if task is None or not session.history.rounds:
-        return PastHistory(session.t, None)
-    return PastHistory(session.t, view_of(session.history, is_classifier=task.truths.is_classifier))
+    return PastHistory(session.t, view_of(session.history) if session.history.rounds else None)
 
 
 def _ages(older: Sequence[int]) -> list[Ages]:

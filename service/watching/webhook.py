@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, final
 from urllib.parse import urlsplit
 
@@ -109,6 +108,7 @@ class Webhook:
     def __init__(
         self,
         store: Store,
+        rounds: Rounds,
         counts: Counts,
         url: str,
         secret: str,
@@ -119,6 +119,7 @@ class Webhook:
         left_s: float = LEFT_S,
     ) -> None:
         self._store = store
+        self._rounds = rounds
         self._counts = counts
         self._url = url
         self._secret = secret.encode()
@@ -157,10 +158,10 @@ class Webhook:
             if (errand := self._errands.get(session.definition.name)) is not None:
                 errand.find(untold)
 
-    def start(self, rounds: Rounds) -> None:
-        """Start delivering; the alarms are read through `rounds`."""
-        sweeps = sweep_forever(partial(self._sweep, rounds), self._sweep_s, log, "alarms cannot be looked for")
-        self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(sweeps)]
+    def start(self) -> None:
+        """Start delivering."""
+        sweeps = sweep_forever(self._sweep, self._sweep_s, log, "alarms cannot be looked for")
+        self._tasks = [asyncio.create_task(self._deliver_all()), asyncio.create_task(sweeps)]
 
     async def close(self) -> None:
         """Stop; another worker, or the next one, finds the alarms not delivered."""
@@ -172,7 +173,7 @@ class Webhook:
 
     # -- sessions with alarms -------------------------------------------------------------------------------------------
 
-    async def _sweep(self, rounds: Rounds) -> None:
+    async def _sweep(self) -> None:
         now, seen = time.monotonic(), dict[tuple[str, Tip | int], float]()
 
         def is_left(name: str, standing: Tip | int) -> bool:
@@ -187,17 +188,17 @@ class Webhook:
             summary = decode_summary(head.summary)
             is_lost = head.summary_round < head.tip.round and is_left(head.name, head.tip)
             if is_lost:
-                summary = await self._write_summary(rounds, head) or summary
+                summary = await self._write_summary(head) or summary
             if summary.alarms > head.told and (is_left(head.name, head.told) or is_lost):
                 self.note(head.name)
         self._seen = seen
 
-    async def _write_summary(self, rounds: Rounds, head: Head) -> Summary | None:
+    async def _write_summary(self, head: Head) -> Summary | None:
         """Write a summary that was lost with a worker; None if it cannot be loaded. Raises StoreUnavailable, StoreTimeout."""
         if self._unreadable.get(head.name) == head.tip:
             return None
         try:
-            tip, summary = await rounds.with_session(head.name, _summary)
+            tip, summary = await self._rounds.with_session(head.name, _summary)
         except (StoreUnavailable, StoreTimeout):
             raise
         except ServiceError as error:
@@ -210,14 +211,14 @@ class Webhook:
 
     # -- delivery -------------------------------------------------------------------------------------------------------
 
-    async def _deliver_all(self, rounds: Rounds) -> None:
+    async def _deliver_all(self) -> None:
         while True:
             self._news.clear()
             now = time.monotonic()
             idle = [(one.due, name) for name, one in self._errands.items() if name not in self._under_way]
             for due, name in sorted(idle)[: AT_ONCE - len(self._under_way)]:
                 if due <= now:
-                    self._under_way[name] = asyncio.create_task(self._run(rounds, name, self._errands[name]))
+                    self._under_way[name] = asyncio.create_task(self._run(name, self._errands[name]))
             waits = [due - now for due, name in idle if name not in self._under_way]
             is_full = len(self._under_way) >= AT_ONCE
             try:
@@ -226,11 +227,11 @@ class Webhook:
             except TimeoutError:
                 continue
 
-    async def _run(self, rounds: Rounds, name: str, errand: _Errand) -> None:
+    async def _run(self, name: str, errand: _Errand) -> None:
         """Try once to deliver all alarms of a session."""
         errand.is_new = False
         try:
-            await self._tell(rounds, name, errand)
+            await self._tell(name, errand)
         except Exception as error:
             # Back off after any error; the alarm stays pending.
             errand.tries += 1
@@ -251,21 +252,21 @@ class Webhook:
         longest = min(LONGEST_WAIT_S, self._wait_s * 2.0 ** min(tries - 1, 30))
         return longest * BY_CHANCE.uniform(0.5, 1.0)
 
-    async def _tell(self, rounds: Rounds, name: str, errand: _Errand) -> None:
+    async def _tell(self, name: str, errand: _Errand) -> None:
         """Deliver a session's alarms, unless it is gone or has moved. Raises NotTaken, ServiceError."""
         try:
-            untold = await rounds.with_session(name, _untold_now)
+            untold = await self._rounds.with_session(name, _untold_now)
             errand.find(untold)
             for id, body in tuple(errand.letters.items()):
                 await self._post(id, body, errand.trace)
                 errand.letters.pop(id, None)
                 self._counts.alarms_told += 1
                 if id in untold.numbers:
-                    await self._note_told(rounds, name, untold.numbers[id], id)
+                    await self._note_told(name, untold.numbers[id], id)
         except (SessionNotFound, SessionMoved):
             return
 
-    async def _note_told(self, rounds: Rounds, name: str, number: int, id: str) -> None:
+    async def _note_told(self, name: str, number: int, id: str) -> None:
         """Note that an alarm was delivered, unless the session was replaced by one that has not raised it.
 
         Raises SessionNotFound, ServiceError.
@@ -275,7 +276,7 @@ class Webhook:
             return position.tip if id in _ids(session, position) else None
 
         for _ in range(NOTED_WITHIN):
-            tip = await rounds.with_session(name, tip_after)
+            tip = await self._rounds.with_session(name, tip_after)
             if tip is None or await self._store.told(name, tip, number):
                 return
             if unless_gone(await self._store.head(name), name).told >= number:

@@ -49,7 +49,7 @@ def exposed() -> dict[str, set[frozenset[str]]]:
             await api.http.get("/nowhere")
             await api.http.get("/sessions", headers={"host": "evil.example"})
             api.worker.counts.store_errors["ping"] = 1
-            await api.worker.summaries.close()
+            await api.worker.rounds.summaries.close()
             return (await api.http.get("/metrics")).text
 
     found: dict[str, set[frozenset[str]]] = {}

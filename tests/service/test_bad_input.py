@@ -34,7 +34,7 @@ TOGETHER = 20
 async def seeded(store_url: str) -> AsyncIterator[Api]:
     async with serving(store_url) as api:
         await bad_requests.sessions(api)
-        await api.worker.summaries.close()
+        await api.worker.rounds.summaries.close()
         yield api
 
 

@@ -59,6 +59,6 @@ async def test_a_session_that_cannot_be_told_of_holds_up_no_other(memory: Api, m
         await memory.create(name=name)
         await memory.update(1.0, name=name, x=[1.0])
     await memory.worker.rounds.close()
-    await memory.worker.summaries.close()
+    await memory.worker.rounds.summaries.close()
     assert [head.summary_round for head in (await memory.store.list(None, 9)).heads] == [0, 1]
     assert memory.worker.counts.summary_failures == 1

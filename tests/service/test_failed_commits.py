@@ -98,12 +98,12 @@ async def test_a_summary_waits_for_the_rounds_to_be_durable(worker: Worker, watc
     gate = Gate(watched)
     tasks = [worker.rounds.begin("s", [direct(i)]) for i in range(5)]
     await gate.arrived.wait()
-    await worker.summaries.close()
+    await worker.rounds.summaries.close()
     early = watched.of("summarize")
     gate.open()
     await asyncio.gather(*tasks)
     await worker.rounds.close()
-    await worker.summaries.close()
+    await worker.rounds.summaries.close()
     assert not early
     assert [call.arguments[1].round for call in watched.of("summarize")] == [6]
 

@@ -94,9 +94,7 @@ class Life:
 
     @property
     def view(self) -> HistoryView:
-        task = self.session.task
-        assert task is not None
-        return view_of(self.session.history, is_classifier=task.truths.is_classifier)
+        return view_of(self.session.history)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -199,8 +199,8 @@ async def test_workers_forget_sessions_that_nobody_uses(store_url: str) -> None:
                 await small.update(1 if i % 2 else -1, name, x=[0.1 * i, float(ord(name))])
         for name in "abc":
             assert await small.inspect(name) == await large.inspect(name)
-        assert len(small.worker.replicas) < 3
-        assert len(large.worker.replicas) == 3
+        assert len(small.worker.rounds.replicas) < 3
+        assert len(large.worker.rounds.replicas) == 3
 
 
 async def test_no_more_streams_than_may_be_open() -> None:

@@ -139,7 +139,7 @@ async def test_session_series_are_those_of_the_session(memory: Api, monkeypatch:
     await memory.rounds([[0.0]] * 64, [0.0, 10.0] * 32)
     await memory.predict([0.0], id="gone")
     await memory.call("DELETE", "/sessions/s/predictions/gone", status=204)
-    await memory.worker.summaries.close()
+    await memory.worker.rounds.summaries.close()
     told, found = await memory.inspect(), await scrape(memory)
     assert value(found, "okl_session_loss_total", session="s") == told["metrics"]["loss"]
     assert value(found, "okl_session_error", session="s") == pytest.approx(told["metrics"]["window_rmse"])

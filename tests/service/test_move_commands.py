@@ -61,6 +61,15 @@ def test_a_pipe_a_device_or_a_link_is_not_replaced(store: str, tmp_path: Path) -
     assert file.read_bytes() == b""
 
 
+@pytest.mark.parametrize("command", ["export", "move --to sqlite:///other.sqlite3", "archive a --out a"])
+def test_an_empty_store_is_not_that_of_the_settings(
+    store: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OKL_STORE", store)
+    assert "unknown scheme ''" in okl(*command.split(), "--store", "", code=2)
+
+
 def test_all_sessions_go_through_a_file(store: str, tmp_path: Path) -> None:
     target, file = f"sqlite:///{tmp_path / 'target.sqlite3'}", str(tmp_path / "all.okl")
     assert okl("export", "--store", store, "--out", file).splitlines() == [

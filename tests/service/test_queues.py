@@ -84,7 +84,7 @@ async def test_streams_leave_a_queue_short_where_rounds_take_long(watched: Watch
         begun = [worker.rounds.begin("s", message, sender)]
         await gate.arrived.wait()
 
-        worker.replicas.enter("s").round_s = 0.1
+        worker.rounds.replicas.enter("s").round_s = 0.1
         begun += [worker.rounds.begin("s", message, sender) for _ in range(11)]
         with pytest.raises(Overloaded):
             worker.rounds.begin("s", message, sender)

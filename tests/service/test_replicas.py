@@ -34,8 +34,8 @@ async def test_names_that_no_session_has_leave_nothing_behind() -> None:
                     await asked
 
         await asyncio.gather(*(look(f"nobody-{i % 100}") for i in range(300)))
-        assert len(worker.replicas) == 0
-        assert worker.replicas.nbytes == 0
+        assert len(worker.rounds.replicas) == 0
+        assert worker.rounds.replicas.nbytes == 0
 
 
 async def test_a_deleted_session_leaves_nothing_behind() -> None:
@@ -43,11 +43,11 @@ async def test_a_deleted_session_leaves_nothing_behind() -> None:
         await worker.sessions.create(define())
         await worker.rounds.update("s", Report(1.0, None, [1.0]))
         await worker.rounds.predict("s", [1.0], id="p")
-        assert len(worker.replicas) == 1
+        assert len(worker.rounds.replicas) == 1
         await worker.sessions.delete("s")
         with pytest.raises(SessionNotFound):
             await worker.rounds.predict("s", [1.0])
-        assert len(worker.replicas) == 0
+        assert len(worker.rounds.replicas) == 0
 
 
 async def test_the_size_is_that_of_the_learner_and_of_the_predictions_that_wait() -> None:
@@ -55,27 +55,27 @@ async def test_the_size_is_that_of_the_learner_and_of_the_predictions_that_wait(
         await worker.sessions.create(define(RIDGE))
         await worker.rounds.rounds("s", Batch(X[:300], [0.5] * 300))
         found = await worker.sessions.inspect("s")
-        learned = worker.replicas.nbytes
+        learned = worker.rounds.replicas.nbytes
         beside = await worker.rounds.with_session("s", lambda session, *_: session.history.nbytes)
         assert found.nbytes + beside <= learned <= found.nbytes + beside + SESSION_BYTES + 2_000
         for i in range(100):
             await worker.rounds.predict("s", X[i], id=f"p{i}")
-        assert worker.replicas.nbytes >= learned + 100 * 40 * 8
+        assert worker.rounds.replicas.nbytes >= learned + 100 * 40 * 8
         for i in range(100):
             await worker.rounds.update("s", Report(0.5, f"p{i}"))
         now = await worker.sessions.inspect("s")
         beside = await worker.rounds.with_session("s", lambda session, *_: session.history.nbytes)
-        assert now.nbytes + beside <= worker.replicas.nbytes <= now.nbytes + beside + SESSION_BYTES + 2_000
+        assert now.nbytes + beside <= worker.rounds.replicas.nbytes <= now.nbytes + beside + SESSION_BYTES + 2_000
 
 
 async def test_probabilities_that_wait_are_counted() -> None:
     async with working(ModelStore()) as worker:
         await worker.sessions.create(define(ONE_VS_REST, labels=tuple(range(500))))
         await worker.rounds.update("s", Report(0, None, [1.0]))
-        before = worker.replicas.nbytes
+        before = worker.rounds.replicas.nbytes
         for i in range(20):
             await worker.rounds.predict("s", [1.0], id=f"p{i}")
-        assert worker.replicas.nbytes >= before + 20 * 500 * 8
+        assert worker.rounds.replicas.nbytes >= before + 20 * 500 * 8
 
 
 async def test_a_worker_remembers_a_part_of_what_waits_and_the_store_the_rest() -> None:
@@ -86,7 +86,7 @@ async def test_a_worker_remembers_a_part_of_what_waits_and_the_store_the_rest() 
         x = [0.5] * 1_000
         for i in range(200):
             await worker.rounds.predict("s", x, id=f"p{i}")
-        assert worker.replicas.nbytes < 1_500_000
+        assert worker.rounds.replicas.nbytes < 1_500_000
         store.calls.clear()
         for id in ("p199", "p0"):
             assert (await worker.rounds.update("s", Report(1.0, id))).error == pytest.approx(-1.0)
@@ -100,12 +100,12 @@ async def test_the_bound_holds_whatever_grows() -> None:
         for i in range(20):
             await worker.sessions.create(define(MEAN, f"small-{i}", dim=40))
             await worker.rounds.predict(f"small-{i}", X[0], wait=False)
-        assert len(worker.replicas) == 20
+        assert len(worker.rounds.replicas) == 20
         largest = 0
         for k in range(70):
             for i in range(20):
                 await worker.rounds.predict(f"small-{i}", X[k], id=f"p{k}")
-            largest = max(largest, worker.replicas.nbytes)
+            largest = max(largest, worker.rounds.replicas.nbytes)
         # Between two looks at a copy 64 predictions may be added to each of those that are there.
         assert largest <= bound + 20 * 64 * 2_000
         for i in range(20):
@@ -114,8 +114,8 @@ async def test_the_bound_holds_whatever_grows() -> None:
             await worker.sessions.create(define(RIDGE, f"large-{i}"))
             for start in range(0, 300, 100):
                 await worker.rounds.rounds(f"large-{i}", Batch(X[start : start + 100], [0.5] * 100))
-        assert worker.replicas.nbytes <= bound + 2_000_000
-        assert len(worker.replicas) <= 2
+        assert worker.rounds.replicas.nbytes <= bound + 2_000_000
+        assert len(worker.rounds.replicas) <= 2
 
 
 async def test_a_copy_that_is_dropped_knows_nothing_wrong(clock: Clock) -> None:
@@ -126,7 +126,7 @@ async def test_a_copy_that_is_dropped_knows_nothing_wrong(clock: Clock) -> None:
             await worker.sessions.create(define(MEAN, name, expires_s=5.0))
             for i in range(70):
                 await worker.rounds.predict(name, [1.0], id=f"p{i}")
-        assert len(worker.replicas) == 1
+        assert len(worker.rounds.replicas) == 1
         clock.skip(20.0)
         with pytest.raises(PredictionNotFound):
             await worker.rounds.update("a", Report(1.0, "p0"))

@@ -322,7 +322,7 @@ async def test_what_waits_keeps_a_session_and_so_does_a_prediction_of_late(
     await timed.update(1.0, "clicks.asked", x=X)
     clock.skip(50.0)
     await timed.predict(X, "clicks.asked", wait=False)
-    await timed.worker.summaries.close()
+    await timed.worker.rounds.summaries.close()
     clock.skip(50.0)
     assert await sweeper.sweep() == 0
     clock.skip(10.0)
@@ -338,7 +338,7 @@ async def test_what_learns_nothing_is_no_use(timed: Api, sweeper: Expiry, clock:
     clock.skip(50.0)
     assert (await timed.update(1.0, "clicks.again", x=X, id="r1"))["duplicate"]
     await timed.refused("prediction-not-found", "POST", "/sessions/clicks.refused/update", {"id": "unknown", "y": 1.0})
-    await timed.worker.summaries.close()
+    await timed.worker.rounds.summaries.close()
     clock.skip(10.0)
     assert await sweeper.sweep() == 2
 
@@ -367,7 +367,7 @@ async def test_a_session_that_is_asked_through_a_worker_whose_clock_is_behind_st
     await timed.update(1.0, "clicks.a", x=X)
     clock.skip(70.0)
     await timed.predict(X, "clicks.a", wait=False)
-    await timed.worker.summaries.close()
+    await timed.worker.rounds.summaries.close()
     assert await sweeper.sweep() == 0
     clock.skip(60.0)
     assert await sweeper.sweep() == 1

@@ -358,7 +358,7 @@ async def test_a_list_tells_what_a_session_came_to(api: Api, monkeypatch: pytest
     await play((api,), 10)
     # By then the last round is learned, which may be later than its answer.
     live = await api.worker.past.line("s")
-    await api.worker.summaries.close()
+    await api.worker.rounds.summaries.close()
     page = await api.worker.sessions.list(None, 10)
     [listed] = page.sessions
     assert listed.summary.t == 10

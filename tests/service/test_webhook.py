@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from service.app import make_worker
 from service.archive.mover import move
 from service.rounds import Rounds
 from service.session.summary import decode_summary
 from service.settings import Settings
 from service.store.base import Head
 from service.store.sqlite import SqliteStore
-from service.telemetry.counts import Counts
 from service.watching import webhook
 from service.watching.webhook import Webhook
 from tests.contract.store_calls import append, chain
@@ -404,7 +404,8 @@ async def test_a_session_that_has_moved_is_left_to_its_new_workers(tmp_path: Pat
 
 async def test_sessions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
     monkeypatch.setattr(webhook, "MOST", 3)
-    found = Webhook(SqliteStore(":memory:"), Counts(), receiver.url, "", timeout_s=1.0)
+    found = make_worker(Settings(webhook=receiver.url), SqliteStore(":memory:")).webhook
+    assert found is not None
     for i in range(10):
         found.note(f"s{i}")
     assert found.waiting == 3

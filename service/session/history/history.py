@@ -123,6 +123,11 @@ class History:
         self.alarms: Alarms | None = None
 
     @property
+    def is_classifier(self) -> bool:
+        """Whether the truths are labels; False before the first round."""
+        return isinstance(self.plain, PlainClasses)
+
+    @property
     def is_due(self) -> bool:
         """Whether the chunk is full, and so must be closed."""
         return len(self._open) == CHUNK

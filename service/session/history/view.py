@@ -85,15 +85,17 @@ class Outline:
     rate: float
 
 
-def view_of(history: History, *, is_classifier: bool) -> HistoryView:
-    """The view of a history. Errors are mistake rates or RMSE; `window_*` cover the last WINDOW rounds, or the whole point if
-    that is longer."""
+def view_of(history: History) -> HistoryView:
+    """The view of a history with at least one round.
+
+    Errors are mistake rates or RMSE; `window_*` cover the last WINDOW rounds, or the whole point if that is longer.
+    """
     judged = None if history.verdict is None else history.verdict.judgement()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
-        is_classifier=is_classifier,
+        is_classifier=history.is_classifier,
         verdict=judged,
-        points=_points(history, judged, is_classifier=is_classifier),
+        points=_points(history, judged),
         weights=_weights(history),
         reliability=_reliability(history) if history.spread.has_reliability else None,
         delays=_delays(history),
@@ -101,10 +103,10 @@ def view_of(history: History, *, is_classifier: bool) -> HistoryView:
     )
 
 
-def outline_of(history: History, *, is_classifier: bool) -> Outline:
+def outline_of(history: History) -> Outline:
     """The outline of a history with at least one round: part of `view_of`, at part of its cost."""
     table = _Table(history)
-    errors = _errors(table.window("error") / table.window("rounds"), is_classifier=is_classifier)
+    errors = table.errors(table.window, "error")
     few = np.linspace(0, len(errors) - 1, min(SPARKS, len(errors))).round().astype(int)
     [coverage] = _shares(table.window("kept")[-1:], table.window("promised")[-1:])
     [took_s] = _measured(table.point("took_s")[-1:] / table.point("rounds")[-1:])
@@ -119,6 +121,7 @@ class _Table:
     """The points of a history by column name: their own values, running totals, and sums of the window ending at each."""
 
     def __init__(self, history: History) -> None:
+        self._is_classifier = history.is_classifier
         self._rows = history.rows()
         sums = self._rows[:, : len(SUMS)]
         self._totals = np.cumsum(sums, axis=0)
@@ -138,12 +141,13 @@ class _Table:
     def window(self, name: str) -> F64:
         return self._windows[:, COLUMNS[name]]
 
+    def errors(self, sums: Callable[[str], F64], name: str) -> F64:
+        """The mean errors by the sums of a column: mistake rates, or RMSE."""
+        means = sums(name) / sums("rounds")
+        return means if self._is_classifier else np.sqrt(means)
 
-def _errors(means: F64, *, is_classifier: bool) -> F64:
-    return means if is_classifier else np.sqrt(means)
 
-
-def _points(history: History, judged: Judgement | None, *, is_classifier: bool) -> dict[str, Column]:
+def _points(history: History, judged: Judgement | None) -> dict[str, Column]:
     table = _Table(history)
     rival = "first" if judged is None or judged.rival in _FIRST else "second"
     low, median, high = (table.point(f"quantile_{q}") for q in QUANTILES)
@@ -153,7 +157,7 @@ def _points(history: History, judged: Judgement | None, *, is_classifier: bool) 
         return (sums(name) / sums("rounds")).tolist()
 
     def error(sums: Callable[[str], F64], name: str) -> Column:
-        return _errors(sums(name) / sums("rounds"), is_classifier=is_classifier).tolist()
+        return table.errors(sums, name).tolist()
 
     return {
         "t": _whole(table.total("rounds")),
@@ -171,9 +175,9 @@ def _points(history: History, judged: Judgement | None, *, is_classifier: bool) 
         "total_rival_loss": mean(table.total, f"{rival}_loss"),
         "total_rival_error": error(table.total, f"{rival}_error"),
         "coverage": _shares(table.window("kept"), table.window("promised")),
-        "low": none if is_classifier else low.tolist(),
-        "median": none if is_classifier else median.tolist(),
-        "high": none if is_classifier else high.tolist(),
+        "low": none if history.is_classifier else low.tolist(),
+        "median": none if history.is_classifier else median.tolist(),
+        "high": none if history.is_classifier else high.tolist(),
         "dictionary": table.point("dictionary").tolist(),
         "bytes": _measured(table.point("bytes")),
         "took_s": _measured(table.point("took_s") / table.point("rounds")),

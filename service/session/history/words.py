@@ -54,11 +54,10 @@ def alarm_text(alarm: Alarm, *, is_classifier: bool) -> str:
     'the mistake rate rose from 12 % to 61 % after round 2,004'
     """
     what = error_name(is_classifier=is_classifier)
-    before, after = (_number(error, is_classifier=is_classifier) for error in (alarm.before, alarm.after))
+    before, after = (
+        f"{error:.1%}".replace(".0%", "%").replace("%", " %") if is_classifier else f"{error:.3g}"
+        for error in (alarm.before, alarm.after)
+    )
     if alarm.kind == "drift":
         return f"the {what} rose from {before} to {after} after round {alarm.since:,}"
     return f"the {what} of the last {alarm.t - alarm.since:,} rounds is {after}, above {before}"
-
-
-def _number(error: float, *, is_classifier: bool) -> str:
-    return f"{error:.3g}" if not is_classifier else f"{error:.1%}".replace(".0%", "%").replace("%", " %")
