@@ -235,7 +235,7 @@ class PayloadTooLarge(ServiceError):
 
 
 class UnsupportedMediaType(ServiceError):
-    """The body must be JSON and say so: Content-Type: application/json. `curl --json` does that."""
+    """The body must be of a type that the route takes, and say so: mostly application/json, as `curl --json` does."""
 
     slug, status, title = "unsupported-media-type", 415, "Unsupported media type"
 

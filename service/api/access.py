@@ -24,7 +24,8 @@ class AccessRule:
 
     `scope` is None if everybody may. `is_whole`: it covers all sessions, so keys for some of them may not use it.
     `is_audited`: the audit log records it. `is_page`: a reader without a key is sent to sign in. `is_long`: its answer may
-    never end, so its key is checked again periodically.
+    never end, so its key is checked again periodically. `is_without_store`: it tells that the store does not answer, so the
+    keys that were read last count meanwhile.
     """
 
     method: str
@@ -34,6 +35,7 @@ class AccessRule:
     is_audited: bool = False
     is_page: bool = False
     is_long: bool = False
+    is_without_store: bool = False
 
 
 ACCESS_RULES: Final = (
@@ -89,7 +91,7 @@ ACCESS_RULES: Final = (
     AccessRule("GET", "/redoc", READ, is_page=True),
     AccessRule("GET", "/openapi.json", READ),
     AccessRule("GET", "/static-offline-docs/{path:path}", READ),
-    AccessRule("GET", "/metrics", READ, is_whole=True),
+    AccessRule("GET", "/metrics", READ, is_whole=True, is_without_store=True),
     AccessRule("GET", "/healthz", None),
     AccessRule("GET", "/readyz", None),
     AccessRule("GET", "/problems/{slug}", None),

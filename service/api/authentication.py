@@ -82,8 +82,9 @@ class Authentication:
             if keyring.is_stale:
                 await keyring.refresh()
         except StoreError as error:
-            await self._answer_refusal(error, Accessed(rule), scope, receive, send)
-            return
+            if rule is None or not rule.is_without_store or not keyring.has_read:
+                await self._answer_refusal(error, Accessed(rule), scope, receive, send)
+                return
         if keyring.is_required:
             await self._admit(accessed, scope, receive, send)
         elif rule is not None:

@@ -170,7 +170,7 @@ def session(found: Inspected) -> Json:
         "template": found.definition.template,
         "labels": list(found.labels) or None,
         "fields": None if preparation is None else _fields(preparation),
-        "hashed": preparation.fields.hashed if preparation is not None and preparation.fields.is_wide else None,
+        "hashed": _hashed(found),
         "dim": found.dim,
         "warming_up": found.is_warming_up,
         "cautions": _cautions(found),
@@ -185,6 +185,12 @@ def session(found: Inspected) -> Json:
         "etag": etag(found.head.tip),
         "storage": _storage(found.head),
     }
+
+
+def _hashed(found: Inspected) -> int | None:
+    if found.preparation is None:
+        return found.definition.hashed
+    return found.preparation.fields.hashed if found.preparation.fields.is_wide else None
 
 
 def _cautions(found: Inspected) -> list[str]:

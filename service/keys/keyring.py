@@ -79,6 +79,11 @@ class Keyring:
     def is_stale(self) -> bool:
         return self._store is not None and self._clock() >= self._due
 
+    @property
+    def has_read(self) -> bool:
+        """Whether the keys were ever read."""
+        return self._has_read
+
     async def refresh(self) -> None:
         """Read the keys of the store. Raises StoreError if it does not answer, and keys are or may be required."""
         if self._store is None:

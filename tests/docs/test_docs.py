@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -102,6 +103,34 @@ def test_every_problem_is_documented() -> None:
         _, status, classes, *_ = rows[f"[{slug}](#{slug})"]
         assert status == str(kind.status), slug
         assert f"`{kind.__name__}`" in classes, slug
+
+
+def test_every_message_of_the_log_is_documented() -> None:
+    logs = " ".join(section("operations.md", "## Logs").split())
+    for message in sorted(logged_messages()):
+        assert f"`{message}`" in logs, message
+
+
+def logged_messages() -> set[str]:
+    """What the service logs in so many words, but for debugging."""
+    calls = [node for path in (ROOT / "service").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    return {
+        str(call.args[0].value)
+        for call in calls
+        if isinstance(call, ast.Call)
+        and re.fullmatch(r"log\.(info|warning|error|exception)", ast.unparse(call.func))
+        and isinstance(call.args[0], ast.Constant)
+    }
+
+
+def test_every_cited_reference_is_listed_and_every_listed_one_cited() -> None:
+    listed = set(re.findall(r"^### (.+)$", text_of("references.md"), flags=re.MULTILINE))
+    code = "".join(
+        path.read_text() for folder in ("okl_core", "service", "bench") for path in (ROOT / folder).rglob("*.py")
+    )
+    pages = "".join(page.read_text() for page in PAGES if page.name != "references.md")
+    assert set(re.findall(r"\[([a-z]+\d{4}[a-z]?)\]", code + pages)) <= listed
+    assert listed <= set(re.findall(r"[a-z]+\d{4}[a-z]?", code + pages))
 
 
 def known_commands() -> set[str]:

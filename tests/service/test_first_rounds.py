@@ -64,6 +64,15 @@ async def test_a_first_record_of_very_many_names(memory: Api) -> None:
     assert "All names are hashed into 256 columns." in (await memory.http.get("/sessions/s/page")).text
 
 
+async def test_hashed_columns_by_request_are_told_before_the_first_round(memory: Api) -> None:
+    await memory.call("POST", "/sessions", {"name": "s", "hashed": 64}, status=201)
+    for _ in range(2):
+        told = await memory.inspect()
+        assert (told["dim"], told["hashed"], told["fields"]) == (64, 64, None)
+        assert "All names are hashed into 64 columns." in (await memory.http.get("/sessions/s/page")).text
+        await memory.update(1.0, x={"a": "b"})
+
+
 STEEP = {"kind": "kernel-ridge", "config": {"kernel": {"kind": "polynomial", "degree": 8}}}
 """Of an input far outside the scale of the others it could learn nothing more than that one."""
 

@@ -166,8 +166,10 @@ async def test_a_store_that_fails_keeps_nobody_out_who_was_in_and_lets_nobody_in
     with pytest.raises(StoreUnavailable):
         await ring.refresh()
     assert ring.is_stale, "nobody knows yet whether there are keys"
+    assert not ring.has_read
     shelf.fails = False
     await ring.refresh()
+    assert ring.has_read
     assert not ring.is_required
     shelf.fails = True
     clock.now += SEEN_S
@@ -313,6 +315,22 @@ async def test_a_worker_that_cannot_ask_for_the_keys_refuses_and_is_alive(
         api.app.state.keyring.keep(shelf)
         check_problem(await api.http.get("/sessions", headers=made.headers), "store-unavailable")
         assert (await api.http.get("/healthz")).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_metrics_tell_that_the_store_is_away_to_a_key_that_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "SEEN_S", 0.0)
+    url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    made = await make(url, KeyScope.READ)
+    async with serving(url, require_keys=True) as api:
+        shelf = Shelf()
+        shelf.fails = True
+        api.app.state.keyring.keep(shelf)
+        assert (await api.http.get("/metrics", headers=made.headers)).status_code == 200
+        check_problem(await api.http.get("/metrics"), "unauthenticated")
+        check_problem(await api.http.get("/sessions", headers=made.headers), "store-unavailable")
 
 
 # -- the comparison ---------------------------------------------------------------------------------------------------
