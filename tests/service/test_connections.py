@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -41,7 +42,7 @@ def chunked_by(size: int, body: bytes) -> bytes:
     return chunked([body[i : i + size] for i in range(0, len(body), size)])
 
 
-def answers(url: str, *segments: bytes, count: int) -> list[int]:
+def answers(url: str, *segments: bytes, count: int, pause_s: float = 0.0) -> list[int]:
     """The statuses of the answers to what is sent, each segment by itself."""
     port = httpx.URL(url).port
     assert port is not None
@@ -49,6 +50,7 @@ def answers(url: str, *segments: bytes, count: int) -> list[int]:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for segment in segments:
             connection.sendall(segment)
+            time.sleep(pause_s)
         with connection.makefile("rb") as stream:
             return [status_of(stream) for _ in range(count)]
 
@@ -130,6 +132,49 @@ def test_an_offer_of_another_protocol_is_ignored(url: str, means: Client, is_spl
     at = len(sent) - len(ROUND)
     assert answers(url, *((sent[:at], sent[at:]) if is_split else (sent,)), count=1) == [200]
     assert means.inspect("s")["t"] == 1
+
+
+OFFERS: dict[str, tuple[bytes, ...]] = {
+    "HTTP/2": (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c"),
+    "in capitals": (b"CONNECTION: UPGRADE", b"UPGRADE: H2C"),
+    "among others": (b"Connection: keep-alive,\tupgrade ,", b"Upgrade: h2c"),
+    "several protocols": (b"Connection: upgrade", b"Upgrade: websocket, h2c"),
+    "another at last": (b"Connection: upgrade", b"Upgrade: websocket", b"Upgrade: h2c"),
+    "a blank behind": (b"Connection: upgrade", b"Upgrade: websocket "),
+    "taken back": (b"Connection: upgrade", b"Connection: keep-alive", b"Upgrade: websocket"),
+}
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_body_behind_an_offer_is_no_request(
+    url: str, means: Client, offer: tuple[bytes, ...], is_split: bool
+) -> None:
+    inner = request("POST", "/sessions/s/update", ROUND)
+    sent = request("POST", "/sessions/s/update", inner, *offer) + request("GET", "/healthz")
+    at = sent.lower().index(b"\nupgrade") + 5
+    segments = (sent[:at], sent[at:]) if is_split else (sent,)
+    assert answers(url, *segments, count=2, pause_s=0.05) == [400, 200]
+    assert means.inspect("s")["t"] == 0
+
+
+@pytest.mark.parametrize("target", ["/sessions/s/update", "localhost:80"])
+def test_a_request_to_connect_ends_the_connection(url: str, means: Client, target: str) -> None:
+    """The server's parser takes no body of it: what follows would be answered as a request."""
+    sent = request("CONNECT", target, request("POST", "/sessions/s/update", ROUND))
+    port = httpx.URL(url).port
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(sent)
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert means.inspect("s")["t"] == 0
+
+
+@pytest.mark.parametrize("length", [b"0 ", b"0\t", b" 00 "])
+def test_blanks_around_a_length(url: str, means: Client, length: bytes) -> None:
+    sent = request("POST", "/sessions/s/update").replace(b"Length: 0", b"Length: " + length)
+    assert answers(url, sent + request("GET", "/healthz"), count=2) == [400, 200]
 
 
 @given(
