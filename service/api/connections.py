@@ -227,6 +227,7 @@ class BoundedConnection(asyncio.Protocol):
             self._inner = protocol
             self._transport.set_protocol(self)
             self._writes.reads = SocketReads(self._stream, self._loop, self._inner.data_received)
+            self._writes.reads.await_answer()
             self._wait(LOOK_S)
 
     def _read_body(self, body: Body, data: bytes) -> None:

@@ -28,6 +28,8 @@ class JoinedWrites:
         return getattr(self._stream, name)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.reads is not None:
+            self.reads.note_write()
         if self._held:
             held, self._held = self._held, b""
             self._stream.writelines([held, data])
