@@ -294,6 +294,8 @@ class BoundedConnection(asyncio.Protocol):
             self._state = ConnectionState.SOCKET
         elif self._state is ConnectionState.TAKEN:
             self._body = body_of(scope["headers"])
+            # A copy: the server will add the fields of a trailer to its own, which no proxy has checked.
+            scope["headers"] = [*scope["headers"]]
             self._go_on()
 
     def answered(self) -> None:

@@ -112,6 +112,14 @@ def test_large_bodies_may_be_sent_ahead(url: str, means: Client) -> None:
     assert means.inspect("s")["t"] == 27_000
 
 
+@pytest.mark.parametrize("field", [b"Content-Encoding: gzip", b"Idempotency-Key: k", b"Host: evil.example"])
+def test_a_trailer_is_no_header(url: str, means: Client, field: bytes) -> None:
+    body = chunked([ROUND])[:-2] + field + b"\r\n\r\n"
+    sent = request("POST", "/sessions/s/update", body, b"Transfer-Encoding: chunked")
+    assert answers(url, sent, sent, count=2) == [200, 200]
+    assert means.inspect("s")["t"] == 2
+
+
 def test_a_body_in_small_chunks_counts_as_its_content(url: str, means: Client) -> None:
     body = json.dumps({"x": [[float(i), 0.5] for i in range(5_000)], "y": [0.0] * 5_000}).encode()
     sent = request("POST", "/sessions/s/rounds", chunked_by(3, body), b"Transfer-Encoding: chunked")
