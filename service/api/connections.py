@@ -166,7 +166,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._stream = _stream(transport)
-        self._writes = JoinedWrites(self._stream, self._loop)
+        self._writes = JoinedWrites(self._stream, self._loop, self._linger)
         self._transport = _stream(self._writes)
         self._wait(self._bounds.head_timeout_s)
         self._limiter.enter(self)
@@ -338,6 +338,13 @@ class BoundedConnection(asyncio.Protocol):
     def _refuse(self, error: ServiceError) -> None:
         self._transport.write(_answer(error))
         self._close()
+
+    def _linger(self) -> bool:
+        """Whether to close, as the server wants to behind its answer, only when the client has sent the rest of a body."""
+        has_more = self._state is ConnectionState.TAKEN and self._body is not None and self._body.left > 0
+        if lingers := has_more and self._transport.can_write_eof():
+            self._close()
+        return lingers
 
     def _close(self) -> None:
         """Close once the client has read everything: closing with unread input would reset the connection."""

@@ -133,6 +133,25 @@ def test_chunks_of_single_bytes_are_cut_off(url: str, means: Client) -> None:
         answers(url, sent, count=1)
 
 
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_who_is_sending_a_body_is_told_before_the_connection_is_closed(
+    url: str, means: Client, version: bytes, status: int
+) -> None:
+    """Closing with unread input would reset the connection."""
+    path = "/nowhere" if status == 404 else "/predict"
+    if status == 400:
+        sent = request(
+            "POST", path, b"no chunk\r\n" + bytes(8 << 20), b"Transfer-Encoding: chunked", b"Connection: close"
+        )
+    else:
+        sent = request("POST", path, bytes(8 << 20), b"Connection: close")
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port), timeout=10) as connection:
+        connection.sendall(sent.replace(b"HTTP/1.1", b"HTTP/" + version, 1))
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 %d " % status)
+
+
 @pytest.mark.parametrize("is_split", [False, True])
 def test_an_offer_of_another_protocol_is_ignored(url: str, means: Client, is_split: bool) -> None:
     head = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")

@@ -80,3 +80,26 @@ async def test_nothing_is_left_behind(last: str) -> None:
 async def test_the_rest_is_the_streams_own() -> None:
     transport, _ = joined()
     assert transport.is_closing() is False
+
+
+async def test_nothing_follows_the_end() -> None:
+    transport, stream = joined()
+    transport.write(b"head")
+    transport.write_eof()
+    transport.write(b"body")
+    await settle()
+    assert stream.calls == [b"head", "eof"]
+
+
+async def test_a_connection_that_lingers_is_closed_later() -> None:
+    stream, asked = Recorded(), list[bool]()
+
+    def linger() -> bool:
+        asked.append(len(asked) == 0)
+        return asked[-1]
+
+    transport = JoinedWrites(stream, asyncio.get_running_loop(), linger)
+    transport.close()
+    assert stream.calls == []
+    transport.close()
+    assert stream.calls == ["close"]
