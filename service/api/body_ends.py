@@ -38,7 +38,7 @@ class Body(Protocol):
 
 def length_in(value: bytes) -> int:
     """The number in a `Content-Length`, which may begin with any number of zeros; Python converts 4,300 digits at most."""
-    return int(value.lstrip(b"0") or b"0")
+    return int(value.strip(b" \t").lstrip(b"0") or b"0")
 
 
 def body_of(headers: list[tuple[bytes, bytes]]) -> Body:

@@ -10,7 +10,6 @@ could not answer it.
 from __future__ import annotations
 
 import asyncio
-import re
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from okl.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, ServiceError
 
 from .body_ends import Body, body_of
+from .heads import without_offers
 from .joined_writes import JoinedWrites
 from .problems import PROBLEM_JSON, document_of
 from .socket_reads import SocketReads
@@ -40,8 +40,6 @@ AHEAD_BYTES: Final = 64 << 10
 """With so many bytes behind a request that is not answered yet, or not taken, the connection is read no further."""
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_OFFER: Final = re.compile(rb"^upgrade(?=:(?![ \t]*websocket))", re.IGNORECASE | re.MULTILINE)
-"""A header that offers another protocol, such as HTTP/2. It is to be ignored, but the server's parser would stop there."""
 
 _REASONS: Final = {
     400: "Bad Request",
@@ -150,9 +148,10 @@ class BoundedConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._state = ConnectionState.HEAD
-        self._count = 0
-        """Bytes: in HEAD of the head so far, in CLOSING discarded."""
-        self._tail = b""
+        self._head = bytearray()
+        self._given = 0
+        """The bytes of the head that the server already has: at most its first line, until it is complete."""
+        self._discarded = 0
         self._body: Body | None = None  # what is still to come of it, once the application has taken the request
         self._ahead = bytearray()
         self._is_held_up = False
@@ -167,7 +166,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._stream = _stream(transport)
-        self._writes = JoinedWrites(self._stream, self._loop)
+        self._writes = JoinedWrites(self._stream, self._loop, self._linger)
         self._transport = _stream(self._writes)
         self._wait(self._bounds.head_timeout_s)
         self._limiter.enter(self)
@@ -177,8 +176,8 @@ class BoundedConnection(asyncio.Protocol):
         if self._writes.reads is not None:
             self._writes.reads.take(data)
         elif self._state is ConnectionState.CLOSING:
-            self._count += len(data)
-            if self._count > LINGER_BYTES:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES:
                 self._transport.abort()
         elif self._state is ConnectionState.HEAD:
             self._read_head(self._held() + data if self._ahead else data)
@@ -188,38 +187,48 @@ class BoundedConnection(asyncio.Protocol):
             self._hold(data)
 
     def _read_head(self, data: bytes) -> None:
-        if not self._count:
+        if not self._head:
             data = data.lstrip(b"\r\n")  # empty lines may precede a head
             if not data:
                 return
             self._wait(self._bounds.head_timeout_s)
-        end = self._end_of_head(data)
-        head = data[:end]
-        if self._count + len(head) > self._bounds.head_bytes:
+        seen = len(self._head)
+        self._head += data
+        end = self._head.find(_END_OF_HEAD, max(0, seen + 1 - len(_END_OF_HEAD)))
+        size = len(self._head) if end < 0 else end + len(_END_OF_HEAD)
+        if size > self._bounds.head_bytes:
             limit = self._bounds.head_bytes
             self._refuse(HeadTooLarge(f"The head of the request has more than {limit} bytes.", limit=limit))
+        elif end >= 0:
+            head, rest = bytes(self._head[:size]), bytes(self._head[size:])
+            self._pass_on(head)
+            if rest and not self._transport.is_closing():
+                self.data_received(rest)
+        elif self._given == seen:
+            # The first line at once, so that what is no HTTP is refused at once.
+            given, self._given = self._given, self._head.find(b"\n") + 1 or size
+            self._inner.data_received(bytes(self._head[given : self._given]))
+
+    def _pass_on(self, head: bytes) -> None:
+        """Let the server have a complete head."""
+        given, self._given = self._given, 0
+        self._head.clear()
+        if head.startswith(b"CONNECT "):
+            # The parser would take a body for the next request.
+            self._refuse(MalformedBody("The service is not a proxy: it does not CONNECT."))
             return
-        if end is None:
-            self._count, self._tail = self._count + len(head), (self._tail + head)[1 - len(_END_OF_HEAD) :]
-        else:
-            self._state, self._body = ConnectionState.TAKEN, None
-            self._count, self._tail = 0, b""
-            self._wait(TAKEN_WITHIN_S)
+        self._state, self._body = ConnectionState.TAKEN, None
+        self._wait(TAKEN_WITHIN_S)
         _connection.set(self)
-        self._inner.data_received(_OFFER.sub(b"ignored", head) if b"pgrade" in head else head)
+        self._inner.data_received(without_offers(head)[given:])
         protocol = self._transport.get_protocol()
         if protocol is not self:
             # The server has replaced us by a websocket protocol.
             self._inner = protocol
             self._transport.set_protocol(self)
             self._writes.reads = SocketReads(self._stream, self._loop, self._inner.data_received)
+            self._writes.reads.await_answer()
             self._wait(LOOK_S)
-        if end is not None and end < len(data) and not self._transport.is_closing():
-            self.data_received(data[end:])
-
-    def _end_of_head(self, data: bytes) -> int | None:
-        found = (self._tail + data).find(_END_OF_HEAD)
-        return None if found < 0 else found + len(_END_OF_HEAD) - len(self._tail)
 
     def _read_body(self, body: Body, data: bytes) -> None:
         end = body.end_in(data)
@@ -285,6 +294,8 @@ class BoundedConnection(asyncio.Protocol):
             self._state = ConnectionState.SOCKET
         elif self._state is ConnectionState.TAKEN:
             self._body = body_of(scope["headers"])
+            # A copy: the server will add the fields of a trailer to its own, which no proxy has checked.
+            scope["headers"] = [*scope["headers"]]
             self._go_on()
 
     def answered(self) -> None:
@@ -309,7 +320,7 @@ class BoundedConnection(asyncio.Protocol):
             self._transport.abort()
         elif self._state is ConnectionState.TAKEN:
             self._refuse(MalformedBody("The server could not parse the request."))
-        elif self._state is ConnectionState.HEAD and self._count:
+        elif self._state is ConnectionState.HEAD and self._head:
             seconds = self._bounds.head_timeout_s
             self._refuse(RequestTimeout(f"The head of the request did not arrive within {seconds:g} s."))
         elif self._state is ConnectionState.HEAD:
@@ -328,10 +339,16 @@ class BoundedConnection(asyncio.Protocol):
         self._transport.write(_answer(error))
         self._close()
 
+    def _linger(self) -> bool:
+        """Whether to close, as the server wants to behind its answer, only when the client has sent the rest of a body."""
+        has_more = self._state is ConnectionState.TAKEN and self._body is not None and self._body.left > 0
+        if lingers := has_more and self._transport.can_write_eof():
+            self._close()
+        return lingers
+
     def _close(self) -> None:
         """Close once the client has read everything: closing with unread input would reset the connection."""
         self._state = ConnectionState.CLOSING
-        self._count = 0
         self._wait(LINGER_S)
         if self._transport.is_closing():
             return  # the client has disconnected; uvloop would raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from .socket_reads import SocketReads
@@ -17,9 +17,14 @@ class JoinedWrites:
     methods of `asyncio.Transport` are the stream's.
     """
 
-    def __init__(self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop, linger: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`linger` is asked before an open stream is closed: whether it has seen to it that this happens later."""
         self._stream = stream
         self._loop = loop
+        self._linger = linger
+        self._has_ended = False
         self._held: bytes | bytearray | memoryview = b""
         self.reads: SocketReads | None = None
         """Set for a websocket: the server then pauses and resumes these reads instead of the stream."""
@@ -28,6 +33,10 @@ class JoinedWrites:
         return getattr(self._stream, name)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._has_ended:
+            return  # as if it were closed: a body turned out to be malformed while the application was answering
+        if self.reads is not None:
+            self.reads.note_write()
         if self._held:
             held, self._held = self._held, b""
             self._stream.writelines([held, data])
@@ -46,11 +55,13 @@ class JoinedWrites:
 
     def write_eof(self) -> None:
         self.flush()
+        self._has_ended = True
         self._stream.write_eof()
 
     def close(self) -> None:
         self.flush()
-        self._stream.close()
+        if self._stream.is_closing() or not self._linger():
+            self._stream.close()
 
     def get_write_buffer_size(self) -> int:
         return len(self._held) + self._stream.get_write_buffer_size()

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Sequence
+from typing import Final, final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+from websockets.protocol import State
+
+MOST_PARTS: Final = 1_000
+"""The parts of a message that are kept apart: each takes memory beyond its bytes, and an empty one does too."""
 
 
 @final
 class SocketProtocol(WebSocketsSansIOProtocol):
     """A websocket that a stopping server leaves open until what was read from it is answered, within the grace period."""
 
+    def handle_cont(self, event: Frame) -> None:
+        """Take a part of a message, which may have any number of them."""
+        super().handle_cont(event)
+        if len(self.frames) >= MOST_PARTS:
+            self.frames = [b"".join(self.frames)]
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on, unless it is a text that is not UTF-8: the server would log a traceback for each of those."""
+        if self.curr_msg_data_type == "bytes" or self.close_sent or _is_text(self.frames):
+            super().send_receive_event_to_app()
+            return
+        self.frames = []
+        # Otherwise the client has closed the websocket behind the text, which then is answered like any other close.
+        if self.conn.state is State.OPEN:
+            self.conn.fail(CloseCode.INVALID_DATA, "a text is not UTF-8")
+            self.handle_parser_exception()
+
     def handle_parser_exception(self) -> None:
         """Tell the client the code, and drop what it still sends: closing would reset the connection, and lose the code."""
-        # TLS cannot end one direction alone, and refusals by the server itself mostly leave nothing unread.
-        if self.conn.parser_exc is None or not self.transport.can_write_eof():
+        # TLS cannot end one direction alone.
+        if not self.transport.can_write_eof():
             super().handle_parser_exception()
         elif not self.close_sent:
             assert self.conn.close_sent is not None
@@ -28,3 +51,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         if not self.handshake_complete:
             super().shutdown()
+
+
+def _is_text(parts: Sequence[bytes]) -> bool:
+    try:
+        b"".join(parts).decode()
+    except UnicodeDecodeError:
+        return False
+    return True

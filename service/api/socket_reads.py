@@ -1,7 +1,8 @@
 """Reads of a socket, passed to the server for a few milliseconds at a time.
 
 A client may send empty frames: a quarter of a megabyte of them, received at once, takes half a second to parse. Each ping is
-answered, too, whether or not the client reads the answers.
+answered, too, whether or not the client reads the answers. Frames may even be sent before the handshake is answered: the
+server would answer the ping first, and fail at a close.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TURN_S: Final = 0.005
 @final
 class SocketReads:
     """Reads of one socket. Nothing is read while received data is waiting to be passed on, while the server has paused
-    reading, or while the client does not read its answers."""
+    reading or has not answered the handshake, or while the client does not read its answers."""
 
     def __init__(
         self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop, hand_on: Callable[[bytes], None]
@@ -29,7 +30,7 @@ class SocketReads:
         self._data = b""
         self._at = 0
         """How many bytes of `_data` have been passed on."""
-        self._is_due = self._is_paused = self._is_stalled = False
+        self._is_due = self._is_early = self._is_paused = self._is_stalled = False
         self._is_reading = True
 
     def take(self, data: bytes) -> None:
@@ -37,6 +38,17 @@ class SocketReads:
         self._data, self._at = self._data[self._at :] + data, 0
         if not self._is_due:
             self._go_on()
+
+    def await_answer(self) -> None:
+        """Pass nothing on until the server has written something, its answer to the handshake."""
+        self._is_early = True
+        self._look()
+
+    def note_write(self) -> None:
+        """Note that the server has written something."""
+        if self._is_early:
+            self._is_early = False
+            self._look()
 
     def pause_reading(self) -> None:
         """Pause; the server calls this as it would on a transport."""
@@ -54,7 +66,7 @@ class SocketReads:
 
     @property
     def _is_held(self) -> bool:
-        return self._is_paused or self._is_stalled
+        return self._is_early or self._is_paused or self._is_stalled
 
     def _go_on(self) -> None:
         self._is_due = False

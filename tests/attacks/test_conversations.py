@@ -65,6 +65,14 @@ def test_a_length_of_a_chunk_that_only_python_reads(port: int, length: bytes, is
     assert talk(port, [LAST]).status == 200
 
 
+@pytest.mark.parametrize("path", [b"/predict", b"/nowhere"])
+def test_chunks_that_turn_out_to_be_malformed_while_the_application_answers(port: int, path: bytes) -> None:
+    head = CHUNKED.partition(b"2\r\n")[0].replace(b"/predict", path)
+    answer = talk(port, [head + b"no chunk\r\n"], until_closed=True)
+    assert answer.status == 400
+    assert answer.data.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_client_that_waits_to_be_asked_for_its_body(port: int) -> None:
     head, _, body = post("/predict", b'{"session": "s", "x": [1, 2]}', "Expect: 100-continue").partition(b"\r\n\r\n")
     with connect(port) as connection:

@@ -18,13 +18,46 @@ UPGRADE = (
     b"GET /sessions/s/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
-PING, PART = 0x89, 0x00
+PING, PART, TEXT, CLOSE, UNKNOWN = 0x89, 0x00, 0x81, 0x88, 0x83
 MOST_BYTES = 16 << 20
 """More than is on the way between two sockets of one machine, and in the server."""
 
 
 def frame(kind: int, data: bytes = b"") -> bytes:
     return bytes([kind, 0x80 | len(data)]) + bytes(4) + data
+
+
+ASK = frame(TEXT, b'{"x": [1, 2], "wait": false}')
+EARLY: dict[str, tuple[bytes, bytes]] = {
+    "a ping": (frame(PING, b"hi"), b"\x8a\x02hi"),
+    "a close": (frame(CLOSE, b"\x03\xe8"), b"\x88\x02\x03\xe8"),
+    "an unknown frame": (frame(UNKNOWN), b"\x88\x10\x03\xeainvalid opcode"),
+    "a text that is not UTF-8": (frame(TEXT, b"\xff"), b"\x88\x15\x03\xefa text is not UTF-8"),
+    "such a text, and more": (frame(TEXT, b"\xff") + ASK * 3, b"\x88\x15\x03\xefa text is not UTF-8"),
+    "such a text, and a close": (frame(TEXT, b"\xff") + frame(CLOSE, b"\x03\xe8"), b"\x88\x02\x03\xe8"),
+    "a good text": (ASK, b'\x810{"session":"s",'),
+}
+"""Frames, and how the first answer to them begins."""
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_frames_sent_with_the_handshake_are_answered_behind_it(port: int, name: str) -> None:
+    frames, expected = EARLY[name]
+    with connect(port) as connection:
+        connection.sendall(UPGRADE + frames)
+        data = b""
+        while expected not in data and (received := connection.recv(1 << 12)):
+            data += received
+    head, _, answer = data.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    assert answer.startswith(expected)
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_frames_sent_with_a_handshake_that_is_refused(port: int, name: str) -> None:
+    with connect(port) as connection:
+        connection.sendall(UPGRADE.replace(b"/s/", b"/nosuch/") + EARLY[name][0])
+        assert connection.recv(1 << 12).startswith(b"HTTP/1.1 404 ")
 
 
 @contextmanager

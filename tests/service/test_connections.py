@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -41,7 +42,7 @@ def chunked_by(size: int, body: bytes) -> bytes:
     return chunked([body[i : i + size] for i in range(0, len(body), size)])
 
 
-def answers(url: str, *segments: bytes, count: int) -> list[int]:
+def answers(url: str, *segments: bytes, count: int, pause_s: float = 0.0) -> list[int]:
     """The statuses of the answers to what is sent, each segment by itself."""
     port = httpx.URL(url).port
     assert port is not None
@@ -49,6 +50,7 @@ def answers(url: str, *segments: bytes, count: int) -> list[int]:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for segment in segments:
             connection.sendall(segment)
+            time.sleep(pause_s)
         with connection.makefile("rb") as stream:
             return [status_of(stream) for _ in range(count)]
 
@@ -110,6 +112,14 @@ def test_large_bodies_may_be_sent_ahead(url: str, means: Client) -> None:
     assert means.inspect("s")["t"] == 27_000
 
 
+@pytest.mark.parametrize("field", [b"Content-Encoding: gzip", b"Idempotency-Key: k", b"Host: evil.example"])
+def test_a_trailer_is_no_header(url: str, means: Client, field: bytes) -> None:
+    body = chunked([ROUND])[:-2] + field + b"\r\n\r\n"
+    sent = request("POST", "/sessions/s/update", body, b"Transfer-Encoding: chunked")
+    assert answers(url, sent, sent, count=2) == [200, 200]
+    assert means.inspect("s")["t"] == 2
+
+
 def test_a_body_in_small_chunks_counts_as_its_content(url: str, means: Client) -> None:
     body = json.dumps({"x": [[float(i), 0.5] for i in range(5_000)], "y": [0.0] * 5_000}).encode()
     sent = request("POST", "/sessions/s/rounds", chunked_by(3, body), b"Transfer-Encoding: chunked")
@@ -123,6 +133,25 @@ def test_chunks_of_single_bytes_are_cut_off(url: str, means: Client) -> None:
         answers(url, sent, count=1)
 
 
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_who_is_sending_a_body_is_told_before_the_connection_is_closed(
+    url: str, means: Client, version: bytes, status: int
+) -> None:
+    """Closing with unread input would reset the connection."""
+    path = "/nowhere" if status == 404 else "/predict"
+    if status == 400:
+        sent = request(
+            "POST", path, b"no chunk\r\n" + bytes(8 << 20), b"Transfer-Encoding: chunked", b"Connection: close"
+        )
+    else:
+        sent = request("POST", path, bytes(8 << 20), b"Connection: close")
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port), timeout=10) as connection:
+        connection.sendall(sent.replace(b"HTTP/1.1", b"HTTP/" + version, 1))
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 %d " % status)
+
+
 @pytest.mark.parametrize("is_split", [False, True])
 def test_an_offer_of_another_protocol_is_ignored(url: str, means: Client, is_split: bool) -> None:
     head = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
@@ -130,6 +159,49 @@ def test_an_offer_of_another_protocol_is_ignored(url: str, means: Client, is_spl
     at = len(sent) - len(ROUND)
     assert answers(url, *((sent[:at], sent[at:]) if is_split else (sent,)), count=1) == [200]
     assert means.inspect("s")["t"] == 1
+
+
+OFFERS: dict[str, tuple[bytes, ...]] = {
+    "HTTP/2": (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c"),
+    "in capitals": (b"CONNECTION: UPGRADE", b"UPGRADE: H2C"),
+    "among others": (b"Connection: keep-alive,\tupgrade ,", b"Upgrade: h2c"),
+    "several protocols": (b"Connection: upgrade", b"Upgrade: websocket, h2c"),
+    "another at last": (b"Connection: upgrade", b"Upgrade: websocket", b"Upgrade: h2c"),
+    "a blank behind": (b"Connection: upgrade", b"Upgrade: websocket "),
+    "taken back": (b"Connection: upgrade", b"Connection: keep-alive", b"Upgrade: websocket"),
+}
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_body_behind_an_offer_is_no_request(
+    url: str, means: Client, offer: tuple[bytes, ...], is_split: bool
+) -> None:
+    inner = request("POST", "/sessions/s/update", ROUND)
+    sent = request("POST", "/sessions/s/update", inner, *offer) + request("GET", "/healthz")
+    at = sent.lower().index(b"\nupgrade") + 5
+    segments = (sent[:at], sent[at:]) if is_split else (sent,)
+    assert answers(url, *segments, count=2, pause_s=0.05) == [400, 200]
+    assert means.inspect("s")["t"] == 0
+
+
+@pytest.mark.parametrize("target", ["/sessions/s/update", "localhost:80"])
+def test_a_request_to_connect_ends_the_connection(url: str, means: Client, target: str) -> None:
+    """The server's parser takes no body of it: what follows would be answered as a request."""
+    sent = request("CONNECT", target, request("POST", "/sessions/s/update", ROUND))
+    port = httpx.URL(url).port
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(sent)
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert means.inspect("s")["t"] == 0
+
+
+@pytest.mark.parametrize("length", [b"0 ", b"0\t", b" 00 "])
+def test_blanks_around_a_length(url: str, means: Client, length: bytes) -> None:
+    sent = request("POST", "/sessions/s/update").replace(b"Length: 0", b"Length: " + length)
+    assert answers(url, sent + request("GET", "/healthz"), count=2) == [400, 200]
 
 
 @given(

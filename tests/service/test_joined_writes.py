@@ -102,3 +102,26 @@ async def test_a_server_pauses_the_stream_or_the_reads_of_a_socket() -> None:
     transport.resume_reading()
     await settle()
     assert handed_on == [b"frame"]
+
+
+async def test_nothing_follows_the_end() -> None:
+    transport, stream = joined()
+    transport.write(b"head")
+    transport.write_eof()
+    transport.write(b"body")
+    await settle()
+    assert stream.calls == [b"head", "eof"]
+
+
+async def test_a_connection_that_lingers_is_closed_later() -> None:
+    stream, asked = Recorded(), list[bool]()
+
+    def linger() -> bool:
+        asked.append(len(asked) == 0)
+        return asked[-1]
+
+    transport = JoinedWrites(stream, asyncio.get_running_loop(), linger)
+    transport.close()
+    assert stream.calls == []
+    transport.close()
+    assert stream.calls == ["close"]

@@ -111,3 +111,21 @@ async def test_nothing_is_handed_on_when_the_connection_is_gone() -> None:
     await asyncio.sleep(0.03)
     reads.resume_reading()
     assert taken == [DATA[:SLICE_BYTES]]
+
+
+async def test_nothing_is_handed_on_before_the_handshake_is_answered() -> None:
+    stream, taken = Stream(), list[bytes]()
+    reads = reads_of(stream, taken)
+    reads.await_answer()
+    assert not stream.is_reading
+    reads.take(DATA)
+    reads.pause_reading()
+    reads.resume_reading()
+    await asyncio.sleep(0)
+    assert not taken
+    reads.note_write()
+    assert not taken, "the server is in the middle of its answer"
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert stream.is_reading
+    assert b"".join(taken) == DATA

@@ -1,0 +1,25 @@
+"""The head of a request, as the server's parser is to see it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_OFFER: Final = re.compile(rb"^upgrade(?=:)", re.IGNORECASE | re.MULTILINE)
+
+
+def without_offers(head: bytes) -> bytes:
+    """The head; where it offers another protocol, such as HTTP/2, and not that of a websocket, the offer has another name.
+
+    Such an offer is to be ignored, but the parser stops at any, and takes the body for the next request.
+    """
+    if b"upgrade" not in head.lower():
+        return head
+    last: dict[bytes, bytes] = {}
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        last[name.lower()] = value.lstrip(b" \t").lower()
+    # As the server decides it, for which a blank behind the name of the protocol is part of it.
+    wishes = [one.strip() for one in last.get(b"connection", b"").split(b",")]
+    is_socket = last.get(b"upgrade") == b"websocket" and b"upgrade" in wishes
+    return head if is_socket else _OFFER.sub(b"ignored", head)
