@@ -15,8 +15,9 @@ from okl_core.contract.workload import DRAW_WORK, rows_at_once
 from okl_core.errors import StateFormatError
 from okl_core.first_order.in_blocks import run_in_blocks
 from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, forecast_of, gradient_step
-from okl_core.kernels.fourier import SpectralKernel, drawn, farther, features, largest_angle
+from okl_core.kernels.fourier import SpectralKernel, draw, farther, features, largest_angle
 from okl_core.kernels.kernels import Gaussian
+from okl_core.kernels.points import origin_from
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
@@ -38,7 +39,7 @@ class FogdState(LearnerState):
     """The random features and their weights; frequencies and weights are empty before the first round."""
 
     origin: F64
-    """The first input; the features are those of x - origin."""
+    """The first input, as far as `origin_from` allows; the features are those of x - origin."""
     frequencies: F64
     """omega / (2 pi), shape (D, d)."""
     w: F64
@@ -165,5 +166,7 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
 def _next_features(config: FogdConfig, state: FogdState, x: F64, rng: RoundRng) -> tuple[F64, F64, F64]:
     """Origin, frequencies and weights of the next round, whose input is x. The first round draws the frequencies."""
-    D = config.frequencies
-    return *drawn(config.kernel, D, state, x, rng), state.w if state.t else np.zeros(2 * D)
+    if state.t:
+        return state.origin, state.frequencies, state.w
+    kernel, D = config.kernel, config.frequencies
+    return origin_from(x, kernel.scale), draw(kernel, len(x), D, rng), np.zeros(2 * D)
