@@ -14,7 +14,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import DRAW_WORK, rows_at_once
 from okl_core.errors import StateFormatError
 from okl_core.first_order.in_blocks import run_in_blocks
-from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, forecast_of, gradient_step
+from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, gradient_step
 from okl_core.kernels.fourier import SpectralKernel, draw, farther, features, largest_angle
 from okl_core.kernels.kernels import Gaussian
 from okl_core.kernels.points import origin_from
@@ -116,14 +116,14 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
     def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:
         m = ddot(state.w, features(state.frequencies, (x - state.origin)[None, :])[0]) if state.t else 0.0
-        return forecast_of(self.loss(config), config.value(m))
+        return self.loss(config).forecast(config.value(m))
 
     def play(self, config: FogdConfig, state: FogdState, x: F64, y: float, rng: RoundRng) -> FogdRound:
         origin, frequencies, w = _next_features(config, state, x, rng)
         z = features(frequencies, (x - origin)[None, :])[0]
         t, loss = state.t + 1, self.loss(config)
         step = gradient_step(config, t, y, ddot(w, z), 1.0, rng)
-        forecast = forecast_of(loss, step.value)
+        forecast = loss.forecast(step.value)
         return FogdRound(t, x, y, forecast, loss.value(step.value, y), rng.choices(), origin, frequencies, z, step)
 
     def learn(self, config: FogdConfig, state: FogdState, played: FogdRound) -> None:
