@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, flatten
 from okl_core.records.survey import Survey
 from okl_core.records.warmup import ROUNDS, Warmup
-from okl_core.types import F64, REALS
+from okl_core.types import F64, REALS, Interval
 
 LEAST_WARMUP_ROUNDS = 2
 """As in a session: one round has no scale."""
@@ -104,6 +104,20 @@ def rows_of(frame: Any) -> list[Raw]:
     return [raw_of(dict(zip(names, row, strict=True))) for row in found.iter_rows()]
 
 
+class Units(NamedTuple):
+    """The units of a learner's truths, in those of a regressor's: where they begin, and the size of one."""
+
+    start: float = 0.0
+    size: float = 1.0
+
+    @classmethod
+    def filling(cls, taken: Interval, least: float, largest: float) -> Units:
+        """The units in which truths from `least` to `largest` fill the middle half of the range `taken`."""
+        low, high = taken
+        size = 2.0 * (largest - least or 1.0) / (high - low)
+        return cls((least + largest) / 2.0 - size * (low + high) / 2.0, size)
+
+
 @final
 class RecordLearner:
     """A learner with its preparation of inputs. `labels` are a classifier's, in the learner's order; None for a regressor.
@@ -123,7 +137,7 @@ class RecordLearner:
         self._classes = len(labels) if labels else self.spec.config.get("classes")
         self._taken = self._algorithm.truth_range(self._config)
         self._dim = taken_dim(self._algorithm, self._config)
-        self._low, self._unit = 0.0, 1.0
+        self._units = Units()
         self.t = 0
         self.preparation: Preparation | None = None
         self._warmup: Warmup | None = Warmup(warmup_rounds)
@@ -197,7 +211,7 @@ class RecordLearner:
     def _learn_rows(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
         assert self.preparation is not None
         preparation = self.preparation.copy()
-        X, y = preparation.learn_rows(list(raws)), self._to_learner(np.array(truths), (self._low, self._unit))
+        X, y = preparation.learn_rows(list(raws)), self._to_learner(np.array(truths), self._units)
         if len(y) == 1:
             # A block of one row costs more than an update.
             self.learner.update(X[0], y.item())
@@ -207,19 +221,15 @@ class RecordLearner:
 
     def _make(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
         """Create preparation and learner from these rounds, and learn them."""
-        y, scale = np.array(truths), (self._low, self._unit)
+        y, units = np.array(truths), self._units
         if self.labels is None and self._taken != REALS:
-            (low, high), least, largest = self._taken, float(y.min()), float(y.max())
-            # The middle half of the learner's range spans these truths.
-            unit = 2.0 * (largest - least or 1.0) / (high - low)
-            scale = (least + largest) / 2.0 - unit * (low + high) / 2.0, unit
+            units = Units.filling(self._taken, float(y.min()), float(y.max()))
         fields = Survey(is_strict=self._dim is not None).fields(raws)
         preparation = Preparation.found(fields, raws, self._algorithm.input_radius(self._config))
-        X, y = preparation.learn_first(list(raws)), self._to_learner(y, scale)
+        X, y = preparation.learn_first(list(raws)), self._to_learner(y, units)
         learner = create(resolve(self._with_classes(), X, y), preparation.width)
         learner.run(X, y)
-        self.preparation, self.learner = preparation, learner
-        self._low, self._unit = scale
+        self.preparation, self.learner, self._units = preparation, learner, units
 
     def _with_classes(self) -> LearnerSpec:
         """The spec; a learner with a fixed number of classes gets the number of labels seen so far."""
@@ -271,11 +281,10 @@ class RecordLearner:
     def _has_new_label(self, truth: float) -> bool:
         return self._target == "class" and (known := self._made_classes) is not None and truth >= known
 
-    def _to_learner(self, y: F64, scale: tuple[float, float]) -> F64:  # (n,)
-        """Truths in the learner's units, shape (n,); `scale` is where they begin, and their unit."""
+    def _to_learner(self, y: F64, units: Units) -> F64:  # (n,)
+        """Truths in the learner's units, shape (n,)."""
         if self.labels is None:
-            (low, high), (start, unit) = self._taken, scale
-            return np.clip((y - start) / unit, low, high) if self._taken != REALS else y
+            return y if self._taken == REALS else np.clip((y - units.start) / units.size, *self._taken)
         return y if self._target == "class" else 2.0 * y - 1.0
 
     # -- forecasts ----------------------------------------------------------------------------------------------------
@@ -289,7 +298,7 @@ class RecordLearner:
     def value(self, raw: Raw) -> float:
         """The forecast of a regressor, in the units of its truths."""
         value = self.forecast(raw).value
-        return value if self.preparation is None else self._low + self._unit * value
+        return value if self.preparation is None else self._units.start + self._units.size * value
 
     def label_index(self, forecast: Forecast) -> int:
         """Index of the label that a classifier predicts; at least one label must be known.
@@ -335,7 +344,7 @@ class RecordLearner:
             "labels": self.labels,
             "classes": self._classes,
             "t": self.t,
-            "units": [self._low, self._unit],
+            "units": list(self._units),
             "warmup": length,
             "prepared": None if preparation is None else json_of(preparation),
         }
@@ -348,7 +357,7 @@ class RecordLearner:
         try:
             one = cls(LearnerSpec.model_validate(meta["spec"]), meta["labels"], meta["warmup"] or ROUNDS)
             one._classes, one.t = meta["classes"], meta["t"]
-            one._low, one._unit = meta["units"]
+            one._units = Units(*meta["units"])
             if meta["prepared"] is not None:
                 one.preparation = preparation_of(meta["prepared"], arrays)
             width = 1 if one.preparation is None else one.preparation.width

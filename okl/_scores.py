@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from okl_core.types import F64
 
 
 def probabilities_of(forecast: Sequence[float], K: int) -> F64:

@@ -87,7 +87,8 @@ class Tell:
     answer: dict[str, Any]
 
 
-Script = Generator[Connect | Send | Receive | Pause | Next | Tell, Any, None]
+Step = Connect | Send | Receive | Pause | Next | Tell
+Script = Generator[Step, Any, None]
 
 
 @final
@@ -158,13 +159,7 @@ class Conversation:
         under_way, is_over = 0, False
         while True:
             while under_way < UNDER_WAY and not is_over:
-                frame: deque[str] = deque()
-                while len(frame) < together:
-                    message = yield Next(bool(sent), bool(frame))
-                    is_over = message is OVER
-                    if is_over or message is NOT_YET:
-                        break
-                    frame.append(_text(self._named(message)))
+                frame, is_over = yield from self._next_frame(together, is_any_sent=bool(sent))
                 if not frame:
                     break
                 sent.append(frame)
@@ -191,6 +186,16 @@ class Conversation:
                 if not sent[0]:
                     sent.popleft()  # before the answer is handed out: an abandoned iterator leaves no answered frame behind
                 yield Tell(answer)
+
+    def _next_frame(self, most: int, *, is_any_sent: bool) -> Generator[Step, Any, tuple[deque[str], bool]]:
+        """The messages that are there to be sent in one frame, at most so many, and whether they are the last."""
+        frame: deque[str] = deque()
+        while len(frame) < most:
+            message = yield Next(is_any_sent, bool(frame))
+            if message is OVER or message is NOT_YET:
+                return frame, message is OVER
+            frame.append(_text(self._named(message)))
+        return frame, False
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with an id in each part that changes the session. Raises WrongType for anything but an object."""

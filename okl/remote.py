@@ -13,7 +13,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from okl._html import table
-from okl._scores import F64, decision_of, probabilities_of
+from okl._scores import decision_of, probabilities_of
 from okl.answers import Label, Predictions, label_key
 from okl.client import Client
 from okl.frames import Form, array_of
@@ -22,6 +22,7 @@ from okl.routes import Learner
 from okl.session import Session
 from okl.values import column
 from okl_core.contract.truth_choice import for_truths
+from okl_core.types import F64
 
 Settings = Mapping[str, Any]
 

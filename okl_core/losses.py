@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, final
 import numpy as np
 
 from okl_core.errors import ConfigError
-from okl_core.types import F64, Registered, Target
+from okl_core.types import F64, Forecast, Registered, Target
 
 NEAR = 1e-2
 """Distance to the largest |u| below which `least_flatness` uses five terms of its series.
@@ -73,6 +73,10 @@ class Loss(ABC):
     def probability(self, a: float) -> float | None:
         """P(y = +1) for the prediction a; None if the loss defines no probability."""
         return None
+
+    def forecast(self, a: float) -> Forecast:
+        """The forecast of a learner whose prediction is a, with a probability if the loss defines one."""
+        return Forecast(a, self.probability(a))
 
     @abstractmethod
     def conjugate(self, p: F64, y: F64, C: float) -> F64:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from okl_core.errors import OklError
 from okl_core.types import Round, Stored
 
 P = ParamSpec("P")
+S = TypeVar("S")
 
 TOLERANCE = 1e-9
 """Largest difference, relative to max(1, |value|), between two ways to compute the same number."""
@@ -33,6 +34,21 @@ def clause(check: Callable[P, None]) -> Callable[P, None]:
             raise ContractViolation(f"{type(error).__name__} was raised: {error}") from error
 
     return checked
+
+
+def run_checks(checks: Iterable[Callable[[S], None]], subject: S, name: str) -> None:
+    """Run every check on the subject. Raise a ContractViolation that lists those that it breaks, under its name."""
+    violations: list[str] = []
+    for check in checks:
+        try:
+            check(subject)
+        except ContractViolation as violation:
+            violations.append(f"{check.__name__}: {violation}")
+        except Exception as error:
+            error.add_note(f"while {check.__name__} ran on {name}")
+            raise
+    if violations:
+        raise ContractViolation("\n  ".join([f"{name} breaks its contract:", *violations]))
 
 
 class Raises:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from okl_core.contract.agreement import ContractViolation
+from okl_core.contract.agreement import ContractViolation, run_checks
 from okl_core.contract.description_checks import (
     check_announcements,
     check_config_schema,
@@ -86,14 +86,4 @@ def check_learner(
     >>> check_learner("mean")
     """
     subject = make_subject(kind, config, dim=dim, seed=seed, rounds=rounds)
-    violations: list[str] = []
-    for check in checks:
-        try:
-            check(subject)
-        except ContractViolation as violation:
-            violations.append(f"{check.__name__}: {violation}")
-        except Exception as error:
-            error.add_note(f"while {check.__name__} ran on {kind!r}")
-            raise
-    if violations:
-        raise ContractViolation("\n  ".join([f"{kind!r} breaks the learner contract:", *violations]))
+    run_checks(checks, subject, f"the learner {kind!r}")

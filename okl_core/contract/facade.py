@@ -308,14 +308,12 @@ class OnlineLearner:
         lags = as_numbers(lags, "lags", "lags")
         if lags.shape != shape:
             raise ShapeError(f"lags have shape {lags.shape}, this learner takes {shape}", "lags")
-        low, high = self._truths
-        taken = np.abs(lags) == 1.0 if self.target == "binary" else (low <= lags) & (lags <= high)
-        if not (taken | (lags == 0.0)).all():
+        if not (self._takes(lags) | (lags == 0.0)).all():
             raise LabelError("lags are truths that this learner takes, or 0", "lags")
         return lags
 
     def _takes(self, y: F64) -> NDArray[np.bool_]:
-        """Mask of the truths y, shape (n,), that `checked_truth` accepts."""
+        """Mask of the truths y, of any shape, that `checked_truth` accepts."""
         if self.target == "binary":
             return np.abs(y) == 1.0
         low, high = self._truths

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from okl_core.contract.agreement import ContractViolation, require
+from okl_core.contract.agreement import require, run_checks
 from okl_core.losses import Loss
 from okl_core.types import F64
 
@@ -49,14 +49,7 @@ def check_loss(loss: Loss) -> None:
     >>> from okl_core.losses import LOSSES
     >>> check_loss(LOSSES["hinge"])
     """
-    violations: list[str] = []
-    for check in LOSS_CHECKS:
-        try:
-            check(loss)
-        except ContractViolation as violation:
-            violations.append(f"{check.__name__}: {violation}")
-    if violations:
-        raise ContractViolation("\n  ".join([f"the loss {loss.name!r} breaks its contract:", *violations]))
+    run_checks(LOSS_CHECKS, loss, f"the loss {loss.name!r}")
 
 
 def check_name(loss: Loss) -> None:

@@ -93,29 +93,20 @@ def unpack(
     `parts` gives the types of fields whose annotation is a type variable; `within` is a prefix of names in messages.
     """
     values: dict[str, Any] = {}
-    used: set[str] = set()
+    unknown = set(arrays)
     kinds: dict[str, Any] = _hints(state_type) | dict(parts or {})
     for name, kind in kinds.items():
-        keys = {part: f"{name}.{part}" for part in part_of(arrays, name)}
+        part = part_of(arrays, name)
         if NoneType in get_args(kind):
             [kind] = set(get_args(kind)) - {NoneType}
-            if not keys:
+            if not part:
                 values[name] = None
                 continue
-        if name not in arrays and not keys:
+        if name not in arrays and not part:
             raise StateFormatError(f"the state has no array {within + name!r}; {state_type.__name__} needs it")
-        used.update(keys.values() if keys else [name])
+        unknown -= prefixed(name, part).keys() or {name}
         try:
-            if keys and isinstance(kind, type) and issubclass(kind, StatePart):
-                values[name] = unpack(kind, {part: arrays[key] for part, key in keys.items()}, None, f"{within}{name}.")
-            elif keys:
-                values[name] = kind.unpack({part: arrays[key] for part, key in keys.items()})
-            elif hasattr(kind, "unpack"):
-                values[name] = kind.unpack(arrays[name])
-            elif kind in (int, float, bool):
-                values[name] = kind(arrays[name].item())
-            else:
-                values[name] = np.array(arrays[name], dtype=np.float64, order="C")
+            values[name] = _unpacked(kind, part or arrays[name], within + name)
         except (StateFormatError, MemoryError):
             raise
         # Arrays that another made reach the parts, which may raise anything.
@@ -123,11 +114,22 @@ def unpack(
             raise StateFormatError(
                 f"the array {within + name!r} is not what {state_type.__name__} needs: {error}"
             ) from error
-    if unknown := set(arrays) - used:
+    if unknown:
         raise StateFormatError(
             f"arrays that {state_type.__name__} does not know: {', '.join(within + name for name in sorted(unknown))}"
         )
     return state_type(**values)
+
+
+def _unpacked(kind: Any, packed: Stored | dict[str, Stored], name: str) -> Any:
+    """The value of a field of this type, which packed to one array, or to several by name."""
+    if isinstance(packed, dict) and isinstance(kind, type) and issubclass(kind, StatePart):
+        return unpack(kind, packed, within=f"{name}.")
+    if hasattr(kind, "unpack"):
+        return kind.unpack(packed)
+    if kind in (int, float, bool):
+        return kind(np.asarray(packed).item())
+    return np.array(packed, dtype=np.float64, order="C")
 
 
 def stored_dim(stored: Stored | None, expected: int | None) -> int:

@@ -13,7 +13,6 @@ from okl_core.contract.state import require_lengths
 from okl_core.first_order.steps import kernel_sum
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
-from okl_core.kernels.rows import KernelRows
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import Loss, probabilities
 from okl_core.types import F64, BlockInfo, LearnerState
@@ -65,12 +64,16 @@ class KernelSumBlock:
     It has at most `capacity` points. The given points and coefficients change only in `settle`.
     """
 
-    __slots__ = ("_X", "_coefficients", "_data", "_holders", "_joined", "_points", "_rows", "a")
+    __slots__ = ("_K", "_X", "_coefficients", "_data", "_holders", "_joined", "_points", "_rows", "a")
 
     def __init__(self, kernel: Kernel, points: Points, coefficients: GrowingArray, X: F64, capacity: int) -> None:
         self._points, self._coefficients, self._X = points, coefficients, X
-        slots = min(len(points) + len(X), capacity)
-        self._rows = KernelRows(kernel, points, X, slots)
+        n = len(X)
+        slots = min(len(points) + n, capacity)
+        self._K = kernel.block(X, X)
+        self._rows = np.empty((n, slots))
+        """k(s_j, x_i) in row i, for the point s_j in slot j; correct up to the round that is played."""
+        self._rows[:, : len(points)] = kernel.block(points, X).T
         self._data = np.zeros(slots)
         self.a: F64 = self._data[: len(points)]
         """The coefficients, which the caller updates in place."""
@@ -82,11 +85,11 @@ class KernelSumBlock:
 
     def value(self, i: int) -> float:
         """Return the value of the function at input i."""
-        return kernel_sum(self.a, self._rows.row(i, len(self.a)))
+        return kernel_sum(self.a, self._rows[i, : len(self.a)])
 
     def store(self, i: int, slot: int) -> None:
         """Store input i in a slot: the next free one, with coefficient 0, or an occupied one, keeping its coefficient."""
-        self._rows.put(i, slot)
+        self._rows[i + 1 :, slot] = self._K[i, i + 1 :]
         self._holders[slot] = i
         if slot == len(self.a):
             self._joined.append(i)

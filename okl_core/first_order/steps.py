@@ -23,7 +23,7 @@ from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAcce
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
 from okl_core.losses import LOSSES, Loss, LossName
-from okl_core.types import F64, Forecast, LearnerConfig
+from okl_core.types import F64, LearnerConfig
 
 ON_THE_KINK = 1e-10
 """A forecast within this relative distance of the truth counts as having no loss; for labels, a margin y a of 1."""
@@ -104,11 +104,6 @@ class ClippedConfig(LearnerConfig):
 
 class FirstOrderConfig(ClippedConfig, StepConfig):
     """Parameters of a learner that takes gradient steps f <- f - eta g k(x_t, .)."""
-
-
-def forecast_of(loss: Loss, value: float) -> Forecast:
-    """Return a forecast, with a probability if the loss defines one."""
-    return Forecast(value, loss.probability(value))
 
 
 def kernel_sum(a: F64, row: F64) -> float:

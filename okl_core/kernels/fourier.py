@@ -16,7 +16,7 @@ References: [rahimi2007] section 3, [rasmussen2006] equation 4.15 for the Matern
 from __future__ import annotations
 
 import math
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -26,7 +26,6 @@ from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
 from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Gaussian, Laplacian, Matern
-from okl_core.kernels.points import origin_from
 from okl_core.types import F64
 
 SpectralKernel = Annotated[Gaussian | Laplacian | Matern, Field(discriminator="kind")]
@@ -54,23 +53,6 @@ def draw(kernel: SpectralKernel, dim: int, D: int, rng: RoundRng) -> F64:
     omega /= scale
     root = kernel.root_for(dim)
     return omega if root is None else omega @ root
-
-
-class Drawn(Protocol):
-    """The part of a state that describes its features; there are none before the first round, `t` = 0."""
-
-    t: int
-    origin: F64
-    """The origin of all inputs: the first input, as far as `origin_from` allows."""
-    frequencies: F64
-    """omega / (2 pi), shape (D, d)."""
-
-
-def drawn(kernel: SpectralKernel, D: int, state: Drawn, x: F64, rng: RoundRng) -> tuple[F64, F64]:
-    """Return origin and frequencies for the next round, whose input is x; the first round draws them."""
-    if state.t:
-        return state.origin, state.frequencies
-    return origin_from(x, kernel.scale), draw(kernel, len(x), D, rng)
 
 
 def farther(farthest: float, H: F64) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from okl_core.contract.agreement import ContractViolation, require
+from okl_core.contract.agreement import ContractViolation, require, run_checks
 from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
@@ -49,14 +49,7 @@ def check_kernel(kernel: Kernel) -> None:
     >>> from okl_core import Matern
     >>> check_kernel(Matern(nu=2.5))
     """
-    violations: list[str] = []
-    for check in KERNEL_CHECKS:
-        try:
-            check(kernel)
-        except ContractViolation as violation:
-            violations.append(f"{check.__name__}: {violation}")
-    if violations:
-        raise ContractViolation("\n  ".join([f"{kernel!r} breaks the kernel contract:", *violations]))
+    run_checks(KERNEL_CHECKS, kernel, f"the kernel {kernel!r}")
 
 
 def check_kind(kernel: Kernel) -> None:

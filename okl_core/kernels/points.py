@@ -101,7 +101,7 @@ class Points:
         )
         if len(self._rows):
             points.origin = self.origin
-            points._rows.extend(points._encode_block(X, -2))
+            points._rows.extend(points.encoded_block(X))
         else:
             points.extend(X)
         return points
@@ -132,7 +132,7 @@ class Points:
     def extend(self, X: F64) -> None:  # X: (n, d)
         if self.centred and len(self._rows) == 0 and len(X):
             self.origin = origin_from(X[0], self.unit)
-        self._rows.extend(self._encode_block(X, -2))
+        self._rows.extend(self.encoded_block(X))
 
     def encode(self, x: F64) -> F64:
         """Return the row of x, shape (d,), as `replace`, `append_encoded`, `products` and `exponents` take it."""
@@ -146,35 +146,32 @@ class Points:
         row[-1] = 1.0
         if self.floats is DOUBLE:
             return row
-        return row.astype(self.floats.dtype) if square > SINGLE_LOWEST else self._rounded(row[None, :], -2)[0]
+        return row.astype(self.floats.dtype) if square > SINGLE_LOWEST else self._rounded(row[None, :])[0]
 
     def encoded_block(self, X: F64) -> F64:
         """Return the rows of X, shape (n, d), as `encode` does."""
-        return self._encode_block(X, -2)
-
-    def _encode_block(self, X: F64, square: int) -> F64:
-        """Return the rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
         rows = np.ones((len(X), self.dim + 2))
-        heads = np.subtract(X, self.origin, out=rows[:, :-2])
+        heads, squares = np.subtract(X, self.origin, out=rows[:, :-2]), rows[:, -2]
         if self.root is not None:
             heads[...] = heads @ self.root
         heads /= self.unit
-        np.einsum("ij,ij->i", heads, heads, out=rows[:, square])
-        rows[:, square] *= -0.5
-        np.maximum(rows[:, square], LOWEST, out=rows[:, square])
-        return rows if self.floats is DOUBLE else self._rounded(rows, square)
+        np.einsum("ij,ij->i", heads, heads, out=squares)
+        squares *= -0.5
+        np.maximum(squares, LOWEST, out=squares)
+        return rows if self.floats is DOUBLE else self._rounded(rows)
 
-    def _rounded(self, rows: F64, square: int) -> F64:
-        """Round rows with -|h|^2 / 2 in the column `square` to single precision.
+    def _rounded(self, rows: F64) -> F64:
+        """Round rows to single precision.
 
         Far points are clipped where distances count. Raise DivergedError where inner products do.
         """
-        if rows[:, square].min(initial=0.0) <= SINGLE_LOWEST:
+        squares = rows[:, -2]
+        if squares.min(initial=0.0) <= SINGLE_LOWEST:
             if not self.centred:
-                require_single(-float(rows[:, square].min()))
+                require_single(-float(squares.min()))
             heads = rows[:, :-2]
             np.clip(heads, -SINGLE_FARTHEST, SINGLE_FARTHEST, out=heads)
-            np.maximum(rows[:, square], SINGLE_LOWEST, out=rows[:, square])
+            np.maximum(squares, SINGLE_LOWEST, out=squares)
         return rows.astype(self.floats.dtype)
 
     def decode(self, rows: F64) -> F64:
@@ -197,7 +194,7 @@ class Points:
 
     def replace_block(self, indices: NDArray[np.intp], X: F64) -> None:  # X: (n, d)
         """Replace the points at n indices by the points X."""
-        self._rows.view[indices] = self._encode_block(X, -2)
+        self._rows.view[indices] = self.encoded_block(X)
 
     def truncate(self, size: int) -> None:
         """Keep the oldest `size` points."""
@@ -236,7 +233,9 @@ class Points:
 
     def exponents_block(self, X: F64) -> F64:
         """Return -|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
-        queries = self._encode_block(X, -1)
+        queries = self.encoded_block(X)
+        queries[:, -1] = queries[:, -2]
+        queries[:, -2] = 1.0
         if queries[:, -1].min(initial=0.0) >= self._wide:
             return self.floats.widened(self._rows.view @ queries.T)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -39,6 +39,14 @@ class Aioli(SecondOrder[AioliConfig, FeatureState, FeatureRound, AioliTotals]):
 
     A_t = A_{t-1} + w phi_t phi_t^T, A_0 = 2 lambda I. Time and memory O(d^2).
 
+    | [jezequel2020]               | here                                                                              |
+    |------------------------------|-----------------------------------------------------------------------------------|
+    | (2): surrogates, eta_t       | w = eta_t g_t^2 of `AioliRule.decide`, with the flatness of `AioliRule.kappa`     |
+    | (3): theta_t                 | never formed: its forecast is the root that `improper_value` finds                |
+    | (5): A_t, b_t                | `RootPosterior`: A^{-1} = S S^T and u = A^{-1} b, by `RootPosterior.absorb`       |
+    | (6), (7), lemmas 2 and 3     | `improper_value`, an equation in one unknown, takes their place                   |
+    | algorithm 2: update of A     | `square_root.step`                                                                |
+
     Notes
     -----
     Against every theta with |theta| <= B the regret is at most lambda |theta|^2 + `bound`, and

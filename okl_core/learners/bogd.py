@@ -24,7 +24,7 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
 from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock, KernelSumState, run_in_blocks
-from okl_core.first_order.steps import FirstOrderConfig, GradientStep, forecast_of, gradient_step, kernel_sum
+from okl_core.first_order.steps import FirstOrderConfig, GradientStep, gradient_step, kernel_sum
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
@@ -113,7 +113,7 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
 
     def predict(self, config: BogdConfig, state: BogdState, x: F64) -> Forecast:
         m = kernel_sum(state.coefficients.view, config.kernel.row(state.points, x))
-        return forecast_of(self.loss(config), config.value(m))
+        return self.loss(config).forecast(config.value(m))
 
     def play(self, config: BogdConfig, state: BogdState, x: F64, y: float, rng: RoundRng) -> BogdRound:
         t, point = state.t + 1, state.points.encode(x)
@@ -121,7 +121,7 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
         step = gradient_step(config, t, y, m, config.kernel.at(x), rng)
         slot = _slot(config, step, len(state.points), rng)
         loss = self.loss(config)
-        forecast = forecast_of(loss, step.value)
+        forecast = loss.forecast(step.value)
         return BogdRound(t, x, y, forecast, loss.value(step.value, y), rng.choices(), point, step, slot)
 
     def learn(self, config: BogdConfig, state: BogdState, played: BogdRound) -> None:

@@ -14,9 +14,10 @@ from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import DRAW_WORK, rows_at_once
 from okl_core.errors import StateFormatError
 from okl_core.first_order.in_blocks import run_in_blocks
-from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, forecast_of, gradient_step
-from okl_core.kernels.fourier import SpectralKernel, drawn, farther, features, largest_angle
+from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, gradient_step
+from okl_core.kernels.fourier import SpectralKernel, draw, farther, features, largest_angle
 from okl_core.kernels.kernels import Gaussian
+from okl_core.kernels.points import origin_from
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
@@ -38,7 +39,7 @@ class FogdState(LearnerState):
     """The random features and their weights; frequencies and weights are empty before the first round."""
 
     origin: F64
-    """The first input; the features are those of x - origin."""
+    """The first input, as far as `origin_from` allows; the features are those of x - origin."""
     frequencies: F64
     """omega / (2 pi), shape (D, d)."""
     w: F64
@@ -115,14 +116,14 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
     def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:
         m = ddot(state.w, features(state.frequencies, (x - state.origin)[None, :])[0]) if state.t else 0.0
-        return forecast_of(self.loss(config), config.value(m))
+        return self.loss(config).forecast(config.value(m))
 
     def play(self, config: FogdConfig, state: FogdState, x: F64, y: float, rng: RoundRng) -> FogdRound:
         origin, frequencies, w = _next_features(config, state, x, rng)
         z = features(frequencies, (x - origin)[None, :])[0]
         t, loss = state.t + 1, self.loss(config)
         step = gradient_step(config, t, y, ddot(w, z), 1.0, rng)
-        forecast = forecast_of(loss, step.value)
+        forecast = loss.forecast(step.value)
         return FogdRound(t, x, y, forecast, loss.value(step.value, y), rng.choices(), origin, frequencies, z, step)
 
     def learn(self, config: FogdConfig, state: FogdState, played: FogdRound) -> None:
@@ -165,5 +166,7 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
 def _next_features(config: FogdConfig, state: FogdState, x: F64, rng: RoundRng) -> tuple[F64, F64, F64]:
     """Origin, frequencies and weights of the next round, whose input is x. The first round draws the frequencies."""
-    D = config.frequencies
-    return *drawn(config.kernel, D, state, x, rng), state.w if state.t else np.zeros(2 * D)
+    if state.t:
+        return state.origin, state.frequencies, state.w
+    kernel, D = config.kernel, config.frequencies
+    return origin_from(x, kernel.scale), draw(kernel, len(x), D, rng), np.zeros(2 * D)

@@ -26,6 +26,18 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
 
     Time O(t^2 + d t) a round, memory t^2 / 2 + O(d t).
 
+    | algorithm 1                  | here                                                                              |
+    |------------------------------|-----------------------------------------------------------------------------------|
+    | 1: w_0, g_0, b_0, A_0        | `KernelSpace.init`                                                                |
+    | 4: b_s, as in lemma 2        | c of `NewtonRule.decide`: b_s g_s phi_s = c_s phi_s, also where g_s is 0          |
+    | 5: u_t                       | never formed: `KernelState` has r and L, which give its inner products            |
+    | 6: phi_t^T u_t               | m of `KernelSpace._look`                                                          |
+    | 7: the forecast              | `NewtonRule.value`                                                                |
+    | 8: g_t                       | `NewtonRule._derivative`                                                          |
+    | 8: A_t                       | w of `NewtonRule._weight`, for which `KernelSpace.absorb` appends a row to L      |
+
+    `SecondOrder.play` and `SecondOrder.learn` go through these lines for one round, `KernelBlock.play` for one of a block.
+
     Notes
     -----
     For every f in the feature space with |f(x_t)| <= C in all rounds, the regret is at most (alpha / 2) |f|^2 plus

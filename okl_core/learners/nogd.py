@@ -28,7 +28,7 @@ from okl_core.first_order import buffered
 from okl_core.first_order.buffered import BufferedConfig, BufferedState, is_full
 from okl_core.first_order.in_blocks import BLOCK, KernelSumState, run_in_blocks
 from okl_core.first_order.leading_eigenvectors import leading_eigenvectors
-from okl_core.first_order.steps import GradientStep, descend, forecast_of, gradient_step, kernel_sum
+from okl_core.first_order.steps import GradientStep, descend, gradient_step, kernel_sum
 from okl_core.kernels.rounding import magnified
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
@@ -139,7 +139,7 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
     def predict(self, config: NogdConfig, state: NogdState, x: F64) -> Forecast:
         row = buffered.encode(config, state, x).row
         m = ddot(state.w, state.P.dot(row)) if is_full(config, state) else kernel_sum(state.coefficients.view, row)
-        return forecast_of(self.loss(config), config.value(m))
+        return self.loss(config).forecast(config.value(m))
 
     def play(self, config: NogdConfig, state: NogdState, x: F64, y: float, rng: RoundRng) -> NogdRound:
         t, (point, row), kappa = state.t + 1, buffered.encode(config, state, x), config.kernel.at(x)
@@ -151,7 +151,7 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
             step = buffered.next_step(config, t, y, kernel_sum(state.coefficients.view, row), kappa, rng)
             if buffered.fills(config, state, step):
                 embedding = _embed(config, *buffered.with_point(state, point, step.weight), rng)
-        loss, forecast = self.loss(config).value(step.value, y), forecast_of(self.loss(config), step.value)
+        loss, forecast = self.loss(config).value(step.value, y), self.loss(config).forecast(step.value)
         return NogdRound(t, x, y, forecast, loss, rng.choices(), step, z, embedding)
 
     def learn(self, config: NogdConfig, state: NogdState, played: NogdRound) -> None:

@@ -118,14 +118,14 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
     def predict(self, config: OgdLogisticConfig, state: OgdLogisticState, x: F64) -> Forecast:
         value = ddot(state.theta, config.phi(x))
         require_finite(state.t + 1, value)
-        return Forecast(value, LOSSES["logistic"].probability(value))
+        return self.loss(config).forecast(value)
 
     def play(
         self, config: OgdLogisticConfig, state: OgdLogisticState, x: F64, y: float, rng: RoundRng
     ) -> OgdLogisticRound:
         phi = config.phi(x)
         step = _step(config, state, phi, y)
-        forecast = Forecast(step.value, LOSSES["logistic"].probability(step.value))
+        forecast = self.loss(config).forecast(step.value)
         return OgdLogisticRound(state.t + 1, x, y, forecast, step.loss, rng.choices(), phi, step)
 
     def learn(self, config: OgdLogisticConfig, state: OgdLogisticState, played: OgdLogisticRound) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self, final
 
@@ -17,7 +16,7 @@ from okl_core.metrics.mahalanobis import Entries, Matrix, factored
 from okl_core.packing.balls import Packing, Placement
 from okl_core.packing.packing_config import PackingConfig
 from okl_core.packing.regret_bounds import balls_bound
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Stored
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
 
 class FixedPackingConfig(PackingConfig):
@@ -50,6 +49,9 @@ class PackingState(LearnerState):
 
     packing: Packing
     loss: float
+
+    def require_config(self, config: FixedPackingConfig) -> None:
+        self.packing.require_estimate(config)
 
 
 @dataclass(slots=True)
@@ -131,11 +133,6 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
             raise ConfigError(f"packing: {message}", [(("config", "metric"), message)])
         M = np.ones(dim) if config.metric == "identity" else config.metric
         return PackingState(0, Packing.of(config, M), loss=0.0)
-
-    def unpack(self, config: FixedPackingConfig, arrays: Mapping[str, Stored]) -> PackingState:
-        state = super().unpack(config, arrays)
-        state.packing.require_estimate(config)
-        return state
 
     def predict(self, config: FixedPackingConfig, state: PackingState, x: F64) -> Forecast:
         return Forecast(state.packing.predict(config, x))

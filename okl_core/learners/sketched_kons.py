@@ -38,6 +38,14 @@ class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, New
     Time O(d t + |J|^2 + |I|^2) a round, memory O(d t + |J|^2 + |I|^2): J are the gradients that were kept, about gamma t and
     the effective dimension times a logarithm, and I the dictionary of the leverage scores.
 
+    | algorithm 3                  | here                                                                              |
+    |------------------------------|-----------------------------------------------------------------------------------|
+    | 1, 5-7: A~_0, forecast, g_t  | as in `Kons`                                                                      |
+    | 2: a run of KORS             | `Sketch.init`                                                                     |
+    | 8: tau~                      | `Kors.leverage`, in `Sketch.thin`; that class's module has the lines of KORS      |
+    | 9, 10: p~, z_t               | `Sketch.toss`                                                                     |
+    | 11: A~_t                     | `KernelSpace.absorb`, with the w = 0 that `Sketch.toss` gives a round with z_t = 0 |
+
     Notes
     -----
     For every f in the feature space with |f(x_t)| <= C in all rounds, the regret is at most (alpha / 2) |f|^2 plus

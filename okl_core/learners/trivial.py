@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -23,7 +22,6 @@ from okl_core.types import (
     LearnerConfig,
     LearnerState,
     Round,
-    Stored,
     Target,
 )
 
@@ -133,6 +131,11 @@ class ClassCounts(LearnerState):
 
     counts: F64
 
+    def require_config(self, config: FrequenciesConfig) -> None:
+        n = self.counts
+        if n.ndim != 1 or config.classes not in (None, len(n)) or not ((n >= 0.0).all() and n.sum() == self.t):
+            raise StateFormatError(f"counts of shape {n.shape} are not those of {self.t} rounds")
+
 
 @final
 @register
@@ -156,13 +159,6 @@ class Frequencies(Learner[FrequenciesConfig, ClassCounts, Round]):
 
     def truth_range(self, config: FrequenciesConfig) -> Interval:
         return 0.0, (config.classes or MAX_CLASSES) - 1.0
-
-    def unpack(self, config: FrequenciesConfig, arrays: Mapping[str, Stored]) -> ClassCounts:
-        state = super().unpack(config, arrays)
-        n = state.counts
-        if n.ndim != 1 or config.classes not in (None, len(n)) or not ((n >= 0.0).all() and n.sum() == state.t):
-            raise StateFormatError(f"counts of shape {n.shape} are not those of {state.t} rounds")
-        return state
 
     def init(self, config: FrequenciesConfig, dim: int) -> ClassCounts:
         return ClassCounts(t=0, counts=np.zeros(config.classes or 0))

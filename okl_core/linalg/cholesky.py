@@ -154,12 +154,6 @@ class Factor:
             norm = float(np.linalg.norm(z))
         return norm
 
-    def dense(self) -> F64:
-        """Return L as a full (n, n) array, for tests and diagnostics."""
-        L = np.zeros((self._size, self._size))
-        L[np.tril_indices(self._size)] = self.pack()
-        return L
-
     def pack(self) -> Stored:
         """Return the rows of L, concatenated, shape (n (n + 1) / 2,)."""
         packed = np.empty(_packed(self._size), dtype=self.floats.dtype)

@@ -14,7 +14,19 @@ In round t, with s the nearest centre (the oldest on a tie),
     |x_t - x_s|_M <= eps_t:  T_s <- T_s + {t},
     otherwise:               x_t becomes a centre, with T = {t}, or {} without `include_center`.
 
-Instead of the mean the forecast may be a linear function of z, see `packing.local_linear`, clipped to the truths' range.
+| algorithm 1                  | here                                                                              |
+|------------------------------|-----------------------------------------------------------------------------------|
+| 1, 2: M, S is empty          | `Packing.of`                                                                      |
+| 4: eps_t                     | `Radius.at`                                                                       |
+| 6-8: the first ball          | `Packing.place` finds no centre, so `Packing.absorb` opens it, with its own round |
+| 9: s                         | `Packing.place`                                                                   |
+| 10-14: the forecast          | `Packing.value`                                                                   |
+| 16: is x_t within eps_t?     | `Packing._choose`                                                                 |
+| 17: t joins T_s              | `Packing._join`                                                                   |
+| 19: a new centre             | `Packing.absorb`, of x_t, where s is printed                                      |
+
+`Packing.place_block` places a block of rounds. Instead of the mean the forecast may be a linear function of z, see
+`packing.local_linear`, clipped to the truths' range.
 
 References: [kuzborskij2017] algorithm 1.
 """

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from okl_core.records.fields import Field, FieldKind, Fields, category_of, number_of
-from okl_core.records.record import Raw, Value, as_record
+from okl_core.records.record import Raw, Record, Value, as_record
 from okl_core.records.texts import time_in
 from okl_core.types import F64
 
@@ -64,30 +64,28 @@ class Survey:
         rows = [raw for raw in raws if not isinstance(raw, dict)]
         if not self.declared and len(rows) == len(raws) and len({len(row) for row in rows}) == 1:
             return Fields(_of_rows(np.array(rows)))
-        records = [as_record(raw) for raw in raws]
+        values = self._values([as_record(raw) for raw in raws])
+        if not self.declared and len(values) > MOST_FIELDS:
+            return Fields(hashed=WIDE_HASHED, is_wide=True)
+        declared = dict(self.declared)
+        names = [*declared, *sorted(values.keys() - declared.keys(), key=_natural)[:MOST_FIELDS]]
+        most = max(2, min(MOST_CATEGORIES, MOST_COLUMNS // max(1, len(names))))
+        fields = tuple(self._field(name, declared.get(name), values[name], len(raws), most) for name in names)
+        has_texts = any(one.kind == "text" for one in fields)
+        return Fields(fields, HASHED if has_texts else 0, 0 if self.is_strict else SPARE)
+
+    def _values(self, records: Sequence[Record]) -> dict[str, list[Value]]:
+        """The values of each field in these records, missing ones left out; a declared field may have none."""
         values: dict[str, list[Value]] = {name: [] for name, _ in self.declared}
         is_closed = self.is_strict and bool(self.declared)
         for record in records:
             for name, value in record.items():
-                if value is not None and not (is_closed and name not in values):
+                if value is not None and (name in values or not is_closed):
                     values.setdefault(name, []).append(value)
-        if not self.declared and len(values) > MOST_FIELDS:
-            return Fields(hashed=WIDE_HASHED, is_wide=True)
-        declared = dict(self.declared)
-        later = sorted((name for name in values if name not in declared), key=_natural)[:MOST_FIELDS]
-        fields: list[Field] = []
-        most = max(2, min(MOST_CATEGORIES, MOST_COLUMNS // (len(declared) + len(later) or 1)))
-        for name in (*declared, *later):
-            field = self._field(name, declared.get(name), values[name], len(records), most)
-            if field is not None:
-                fields.append(field)
-        has_texts = any(one.kind == "text" for one in fields)
-        return Fields(tuple(fields), HASHED if has_texts else 0, 0 if self.is_strict else SPARE)
+        return values
 
-    def _field(self, name: str, declared: Declared | None, values: list[Value], rounds: int, most: int) -> Field | None:
-        """The field of these values; None if it is not declared and has no values."""
-        if declared is None and not values:
-            return None
+    def _field(self, name: str, declared: Declared | None, values: list[Value], rounds: int, most: int) -> Field:
+        """The field of these values, of so many rounds; `most`: categories that get a column."""
         kind = _kind(values) if declared is None else declared.kind
         if kind == "category":
             if declared is not None and declared.categories is not None:

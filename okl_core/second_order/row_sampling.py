@@ -10,7 +10,16 @@ r"""KORS: online row sampling by ridge leverage scores, which chooses a dictiona
 | tau     | (1 + epsilon) s / (1 + s), an overestimate of the ridge leverage score          | equation 4            |
 | beta    | oversampling: a point is kept with probability min(beta tau, 1)                 | algorithm 2           |
 
-A^I is a `weighted_factor` with the weights scale_i^2 / p_i, and s_t = scale^2 v / alpha with the v of that module.
+| algorithm 2                  | here                                                                              |
+|------------------------------|-----------------------------------------------------------------------------------|
+| 1: I is empty                | `WeightedFactor.empty`                                                            |
+| 4, 5: tau, equation 4        | `Kors.leverage`; s / (1 + s) is what the temporary dictionary, with t in it, gives |
+| 5: its probability           | `Kors.probability`                                                                |
+| 6: the coin                  | `Sketch.toss` or `Embedding.choose`                                               |
+| 6: t joins I                 | `Kors.keep`                                                                       |
+
+`KorsBlock` does the same for a block of rounds. A^I is a `weighted_factor` with the weights scale_i^2 / p_i, and
+s_t = scale^2 v / alpha with the v of that module.
 
 If beta >= 3 log(T / delta) / epsilon^2, then with probability 1 - delta, in all rounds:
 

@@ -74,7 +74,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P, T]], Ge
         space, rule = self.parts(config)
         m, q, _ = space.moments(state.space, state.t + 1, x, rule.needs_variance)
         value = rule.after(state.totals, state.t).value(m, q)
-        return Forecast(value, rule.loss.probability(value))
+        return rule.loss.forecast(value)
 
     def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P, T]:
         return self.play_weighted(config, state, x, y, 1.0, rng)
@@ -88,7 +88,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P, T]], Ge
             rule = rule.weighted(weight)
         played = space.play(state.space, t, x, y, rule, rng)
         value = played.decision.value
-        forecast = Forecast(value, rule.loss.probability(value))
+        forecast = rule.loss.forecast(value)
         return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played, rule)
 
     def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P, T]) -> None:

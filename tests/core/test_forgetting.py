@@ -21,6 +21,7 @@ from okl_core.second_order.sketch import Sketch
 from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64
 from tests.core.newton_streams import STREAMS, stream_for
+from tests.core.states import dense
 from tests.oracles.kons import batch_moments
 
 ALPHA = 0.1
@@ -250,7 +251,7 @@ def test_the_sampled_dictionary_forgets_its_oldest(
     np.testing.assert_array_equal(state.rounds.view, kept)
     np.testing.assert_allclose(state.points.coordinates(), X[kept - 1], atol=1e-12)
     np.testing.assert_allclose(state.kept.roots.view, np.sqrt(memory.factor) * roots[rounds > 200], rtol=1e-14)
-    S, L = state.kept.roots.view, state.kept.L.dense()
+    S, L = state.kept.roots.view, dense(state.kept.L)
     expected = S[:, None] * KERNEL.gram(X[kept - 1]) * S + 0.3 * np.eye(len(S))
     np.testing.assert_allclose(L @ L.T, expected, atol=1e-9 * expected.max())
 

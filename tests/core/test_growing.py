@@ -14,6 +14,7 @@ from okl_core.errors import NotPositiveDefiniteError, StateFormatError
 from okl_core.linalg.cholesky import PANEL, Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
+from tests.core.states import dense
 
 BORDERS = [0, 1, PANEL - 1, PANEL, PANEL + 1, 2 * PANEL - 1, 2 * PANEL, 3 * PANEL + 1]
 
@@ -42,7 +43,7 @@ def test_solves_are_those_of_the_dense_triangle(n: int, columns: int, seed: int)
     B = np.random.default_rng(seed + 1).standard_normal((n, columns))
     kept = B.copy()
     assert len(factor) == n
-    np.testing.assert_array_equal(factor.dense(), L)
+    np.testing.assert_array_equal(dense(factor), L)
     expected = solve_triangular(L, B, lower=True) if n and columns else B
     np.testing.assert_allclose(factor.solve(B), expected, atol=1e-12)
     for j in range(columns):
@@ -156,11 +157,11 @@ def test_a_copy_and_its_original_grow_and_shrink_apart(n: int, kept: int, more: 
         copied.truncate(kept)
     for i in range(len(copied), n + more):
         copied.append(other[i, :i], float(other[i, i]))
-    np.testing.assert_array_equal(original.dense(), L[:n, :n])
+    np.testing.assert_array_equal(dense(original), L[:n, :n])
     for i in range(n, n + more):
         original.append(L[i, :i], float(L[i, i]))
-    np.testing.assert_array_equal(original.dense(), L)
-    np.testing.assert_array_equal(copied.dense(), np.vstack((L[: min(n, kept)], other[min(n, kept) :])))
+    np.testing.assert_array_equal(dense(original), L)
+    np.testing.assert_array_equal(dense(copied), np.vstack((L[: min(n, kept)], other[min(n, kept) :])))
 
 
 @given(n=st.integers(0, 40), more=st.integers(0, 40))

@@ -22,6 +22,7 @@ from okl_core.linalg.cholesky import PANEL, Factor
 from okl_core.linalg.precision import DOUBLE, SINGLE, FloatType
 from okl_core.linalg.symmetric import Symmetric
 from okl_core.types import F64
+from tests.core.states import dense
 
 KINDS = ("nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons")
 BOTH = (DOUBLE, SINGLE)
@@ -123,13 +124,13 @@ def test_experts_of_different_precision_share_no_dictionary() -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(BOTH))
 def test_a_symmetric_matrix_is_the_dense_one(seed: int, size: int, floats: FloatType) -> None:
     rng = np.random.default_rng(seed)
-    dense, matrix = 2.0 * np.eye(size), Symmetric.diagonal(size, 2.0, floats)
+    full, matrix = 2.0 * np.eye(size), Symmetric.diagonal(size, 2.0, floats)
     a, x, Z = rng.normal(), rng.normal(size=size), rng.normal(size=(size, 3))
     matrix.add_outer(a, x)
     matrix.add_gram(-0.5, Z)
     matrix.grow(2, 3.0)
     expected = np.zeros((size + 2, size + 2))
-    expected[:size, :size] = dense + a * np.outer(x, x) - 0.5 * Z @ Z.T
+    expected[:size, :size] = full + a * np.outer(x, x) - 0.5 * Z @ Z.T
     expected[range(size, size + 2), range(size, size + 2)] = 3.0
     close = EPS[floats] * np.abs(expected).max()
     again = Symmetric.unpack(matrix.pack(), size + 2)
@@ -169,7 +170,7 @@ def test_a_factor_solves_in_its_precision(floats: FloatType, size: int) -> None:
     for one in (factor, Factor.unpack(factor.pack()), copy.deepcopy(factor)):
         assert one.pack().dtype == floats.dtype
         assert one.nbytes <= factor.nbytes
-        np.testing.assert_allclose(one.dense(), L, rtol=0.0, atol=EPS[floats])
+        np.testing.assert_allclose(dense(one), L, rtol=0.0, atol=EPS[floats])
         assert one.diagonal() == pytest.approx(np.diag(L), abs=EPS[floats])
         assert one.solve(b) == pytest.approx(np.linalg.solve(L, b), abs=10 * EPS[floats])
         assert one.solve(B) == pytest.approx(np.linalg.solve(L, B), abs=10 * EPS[floats])

@@ -11,6 +11,7 @@ from okl_core.errors import NotPositiveDefiniteError, StateFormatError
 from okl_core.linalg.cholesky import PANEL, Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
+from tests.core.states import dense
 
 sizes = st.one_of(st.integers(0, 5), st.sampled_from([PANEL - 1, PANEL, PANEL + 1, 2 * PANEL, 2 * PANEL + 3]))
 seeds = st.integers(0, 2**32 - 1)
@@ -34,12 +35,12 @@ def factor_of(K: F64) -> Factor:
 def test_it_is_the_cholesky_factor(n: int, seed: int) -> None:
     K = positive_definite(n, seed)
     L = factor_of(K)
-    dense = L.dense()
-    np.testing.assert_allclose(dense @ dense.T, K, rtol=1e-10, atol=1e-10 * max(1, n))
+    full = dense(L)
+    np.testing.assert_allclose(full @ full.T, K, rtol=1e-10, atol=1e-10 * max(1, n))
     b, B = np.ones(n), np.random.default_rng(seed).normal(size=(n, 3))
-    np.testing.assert_allclose(dense @ L.solve(b), b, atol=1e-9)
-    np.testing.assert_allclose(dense @ L.solve(B), B, atol=1e-9)
-    np.testing.assert_allclose(dense.T @ L.solve_transposed(b), b, atol=1e-9)
+    np.testing.assert_allclose(full @ L.solve(b), b, atol=1e-9)
+    np.testing.assert_allclose(full @ L.solve(B), B, atol=1e-9)
+    np.testing.assert_allclose(full.T @ L.solve_transposed(b), b, atol=1e-9)
 
 
 @given(n=sizes, seed=seeds)
@@ -52,7 +53,7 @@ def test_it_comes_back_and_grows_on(n: int, seed: int) -> None:
     row = L.solve(K[:n, n].copy())
     for factor in (L, again):
         factor.append(row, 1.0)
-    np.testing.assert_array_equal(L.dense(), again.dense())
+    np.testing.assert_array_equal(dense(L), dense(again))
 
 
 @pytest.mark.parametrize("diagonal", [0.0, -1.0, float("nan")])

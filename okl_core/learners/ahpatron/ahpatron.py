@@ -26,7 +26,7 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import KERNEL_WORK
 from okl_core.errors import DivergedError
-from okl_core.first_order.steps import forecast_of, kernel_sum
+from okl_core.first_order.steps import kernel_sum
 from okl_core.learners.ahpatron.ahpatron_state import AhpatronConfig, AhpatronState, Half, halved
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
@@ -105,7 +105,7 @@ class Ahpatron(Learner[AhpatronConfig, AhpatronState, AhpatronRound]):
 
     def predict(self, config: AhpatronConfig, state: AhpatronState, x: F64) -> Forecast:
         value = kernel_sum(state.coefficients.view, config.kernel.row(state.points, x))
-        return forecast_of(self.loss(config), value)
+        return self.loss(config).forecast(value)
 
     def play(self, config: AhpatronConfig, state: AhpatronState, x: F64, y: float, rng: RoundRng) -> AhpatronRound:
         t, kappa = state.t + 1, config.kernel.at(x)
@@ -124,7 +124,7 @@ class Ahpatron(Learner[AhpatronConfig, AhpatronState, AhpatronRound]):
                 at_x, norm = kernel_sum(half.coefficients, row[half.kept]), half.norm
                 price += config.radius / WEIGHT * half.moved + y * (at_x - value)
             norm = math.sqrt(max(norm * norm + WEIGHT * (WEIGHT * kappa + 2.0 * y * at_x), 0.0))
-        forecast = forecast_of(loss, value)
+        forecast = loss.forecast(value)
         return AhpatronRound(t, x, y, forecast, cost, rng.choices(), is_learned, half, norm, price)
 
     def learn(self, config: AhpatronConfig, state: AhpatronState, played: AhpatronRound) -> None:

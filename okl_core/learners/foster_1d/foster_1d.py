@@ -138,7 +138,7 @@ class Foster1d(Learner[Foster1dConfig, Foster1dState, Foster1dRound]):
     ) -> Forecast:
         """The forecast for an input whose `node_sigmoids` these are."""
         value = _smoothed(state.mixture.log_odds(config.half, x, sigmoids), config.smoothing)
-        return Forecast(value, self.loss(config).probability(value))
+        return self.loss(config).forecast(value)
 
 
 def _smoothed(value: float, mu: float) -> float:

@@ -105,7 +105,7 @@ class FtrlLogistic(Learner[FtrlLogisticConfig, FtrlLogisticState, FtrlLogisticRo
     def predict(self, config: FtrlLogisticConfig, state: FtrlLogisticState, x: F64) -> Forecast:
         value = ddot(state.theta, config.phi(x))
         require_finite(state.t + 1, value)
-        return Forecast(value, self.loss(config).probability(value))
+        return self.loss(config).forecast(value)
 
     def play(
         self, config: FtrlLogisticConfig, state: FtrlLogisticState, x: F64, y: float, rng: RoundRng

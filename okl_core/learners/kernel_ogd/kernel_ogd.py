@@ -17,7 +17,6 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
 from okl_core.first_order.in_blocks import BLOCK, FEW, run_in_blocks
-from okl_core.first_order.steps import forecast_of
 from okl_core.learners.kernel_ogd.kernel_ogd_block import KernelOgdBlock
 from okl_core.learners.kernel_ogd.kernel_ogd_round import KernelOgdStep, OldestPoint, absorb, projected_step
 from okl_core.learners.kernel_ogd.kernel_ogd_state import KernelOgdConfig, KernelOgdState
@@ -98,7 +97,7 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
 
     def predict(self, config: KernelOgdConfig, state: KernelOgdState, x: F64) -> Forecast:
         _, _, m = _look(config, state, x)
-        return forecast_of(self.loss(config), config.value(m))
+        return self.loss(config).forecast(config.value(m))
 
     def play(self, config: KernelOgdConfig, state: KernelOgdState, x: F64, y: float, rng: RoundRng) -> KernelOgdRound:
         point, row, m = _look(config, state, x)
@@ -110,7 +109,7 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
             oldest = partial(_oldest, config, state, row)
         step = projected_step(config, state, y, m, kappa, oldest, rng)
         loss = self.loss(config)
-        forecast = forecast_of(loss, step.value)
+        forecast = loss.forecast(step.value)
         return KernelOgdRound(state.t + 1, x, y, forecast, loss.value(step.value, y), rng.choices(), point, step)
 
     def learn(self, config: KernelOgdConfig, state: KernelOgdState, played: KernelOgdRound) -> None:

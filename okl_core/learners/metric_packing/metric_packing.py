@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -19,7 +18,7 @@ from okl_core.learners.metric_packing.phases import phase_of
 from okl_core.linalg.nearest import FARTHEST
 from okl_core.losses import LOSSES, Loss
 from okl_core.packing.balls import Placement
-from okl_core.types import F64, BlockInfo, Forecast, Interval, Round, Stored
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
 
 FARTHEST_INPUT = 0.5 * FARTHEST
 """The largest |x|^2. No metric makes it larger, so that a stored round fits into each packing that is to come."""
@@ -106,11 +105,6 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
 
     def init(self, config: MetricPackingConfig, dim: int) -> MetricPackingState:
         return MetricPackingState.before_round_1(config, dim)
-
-    def unpack(self, config: MetricPackingConfig, arrays: Mapping[str, Stored]) -> MetricPackingState:
-        state = super().unpack(config, arrays)
-        state.require_consistent(config)
-        return state
 
     def predict(self, config: MetricPackingConfig, state: MetricPackingState, x: F64) -> Forecast:
         _require_near(ddot(x, x))

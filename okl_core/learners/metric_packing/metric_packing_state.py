@@ -51,8 +51,8 @@ class MetricPackingState(LearnerState):
         stored = self.X.nbytes + self.y.nbytes
         return self.packing.nbytes + stored + (0 if self.successor is None else self.successor.nbytes)
 
-    def require_consistent(self, config: MetricPackingConfig) -> None:
-        """Raises StateFormatError if its parts are not those of one moment."""
+    def require_config(self, config: MetricPackingConfig) -> None:
+        """Raise StateFormatError if its parts are not those of one moment."""
         dim, stored = self.packing.metric.dim, self.t if self._is_storing(config) else 0
         if self.X.view.shape != (dim, stored) or len(self.y) != stored:
             detail = f"inputs of shape {self.X.view.shape} and {len(self.y)} truths"

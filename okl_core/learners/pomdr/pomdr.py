@@ -109,7 +109,7 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
         point, row, kappa, prime, g = _look(config, state, x)
         M, D = config.window, max(state.kappa, kappa)
         lambda_t = learning_rate(config, state, D)
-        # eq. (2): f_t = f' + lambda_t g_t
+        # Line 4, eq. (2): f_t = f' + lambda_t g_t
         value = prime + lambda_t * g
         loss = max(0.0, 1.0 - y * value)
         step = None

@@ -84,7 +84,7 @@ class PomdrBlock:
                 D = tops[i]
                 rate = learning_rate(config, state, D)
             prime = state.scale * self.margins.item(i)
-            # eq. (2): f_t = f' + lambda_t g_t
+            # Line 4, eq. (2): f_t = f' + lambda_t g_t
             value = prime + rate * g[i]
             if rng.decide(y[i] * value < 1.0):
                 self._step(i, rate, prime, rng)

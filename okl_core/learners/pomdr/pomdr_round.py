@@ -26,6 +26,19 @@ U, M      radius of the ball of f', length of the window             scalar
 B0, B     stored points that end phase 1, that start a removal       scalar     section "OMDR"
 ========= ========================================================== ========== ===============
 
+=========== ==================================================================================
+algorithm 1 here
+=========== ==================================================================================
+2-7         `Pomdr.play`: lambda_t by `learning_rate`, f_t(x_t), loss; in a block `PomdrBlock._play`
+8           `PomdrState.phase`
+9, 10       `row_of` (z, alpha) and `mirror_step` (beta)
+11, 12      `mirror_step`
+13, 15, 20  `absorb`, with the weight, beta and shrink of `PomdrStep`
+16, 21      `absorb` (coefficients) and `Pomdr.learn` (points)
+17          `_absorb_row`
+22          `mirror_step`, by `remove`
+=========== ==================================================================================
+
 References: [li2023] algorithm 1.
 """
 
@@ -101,7 +114,7 @@ def learning_rate(config: PomdrConfig, state: PomdrState, D: float) -> float:
 
 
 def row_of(state: PomdrState, kappa: float, k: F64) -> FactorRow:
-    """Eq. (4)."""
+    """Line 10: eq. (4)."""
     z = state.factor.solve(k)
     return FactorRow(z, math.sqrt(max(kappa - float(z.dot(z)), 0.0)))
 
@@ -117,15 +130,15 @@ def mirror_step(
     """Compute the step of a round with loss. Nothing changes."""
     y, rate, kappa, D, prime, g, k = view
     half, size = config.budget // 2, len(state.coefficients)
-    # |u|^2 and <u, g_t> for u = k(x_t, .): eq. (7), (8)
+    # |u|^2 and <u, g_t> for u = k(x_t, .). Lines 15, 20: eq. (7), (8)
     square, inner = kappa, g
     beta = row = None
     if state.phase == POMD:
         z, root_alpha = row = row_of(state, kappa, k)
-        # The ALD condition, eq. (5)
+        # Line 11: the ALD condition, eq. (5)
         threshold = max(config.ald_threshold_at(state.t + 1, D), math.sqrt(INDEPENDENT * kappa))
         if rng.decide(root_alpha <= threshold):
-            # eq. (6)
+            # Lines 9, 12: eq. (6)
             beta, row = state.factor.solve_transposed(z), None
             square, inner = float(z.dot(z)), guess_product(beta)
     nearest = rng.pick(most_similar(k[:half])) if beta is None and size >= half else -1
@@ -137,6 +150,7 @@ def mirror_step(
     # Not weight^2 first: where every kappa so far is tiny it is infinite, and an input of 0 would make a NaN of it.
     shrink, norm2 = into_ball(state.norm2 + weight * (weight * square + 2.0 * prime), config.norm_bound)
     removal = None
+    # Line 22: eq. (9)
     if state.phase == OMDR and size + 1 == config.budget:
         a = shrink * np.append(state.scale * state.coefficients.view, weight)
         removal = remove(config, a, np.append(state.nearest.view, nearest).astype(np.intp), kept(), rng)

@@ -19,7 +19,7 @@ from okl_core.contract.workload import KERNEL_WORK, embedding_work, rows_at_once
 from okl_core.first_order import buffered
 from okl_core.first_order.buffered import is_full
 from okl_core.first_order.in_blocks import BLOCK, run_in_blocks
-from okl_core.first_order.steps import GradientStep, descend, forecast_of, gradient_step, kernel_sum
+from okl_core.first_order.steps import GradientStep, descend, gradient_step, kernel_sum
 from okl_core.learners.skegd.skegd_embedding import SketchedEmbedding, absorb_embedding, embed, embed_anew
 from okl_core.learners.skegd.skegd_state import SkegdConfig, SkegdState
 from okl_core.losses import LOSSES, Loss
@@ -107,7 +107,7 @@ class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
             m = ddot(state.w, config.kernel.row(state.landmarks, x).dot(state.Q))
         else:
             m = kernel_sum(state.coefficients.view, buffered.encode(config, state, x).row)
-        return forecast_of(self.loss(config), config.value(m))
+        return self.loss(config).forecast(config.value(m))
 
     def play(self, config: SkegdConfig, state: SkegdState, x: F64, y: float, rng: RoundRng) -> SkegdRound:
         t, kappa, w, embedding = state.t + 1, config.kernel.at(x), state.w, None
@@ -125,7 +125,7 @@ class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
             if buffered.fills(config, state, step):
                 embedding = embed(config, *buffered.with_point(state, point, step.weight), rng)
         loss = self.loss(config)
-        forecast = forecast_of(loss, step.value)
+        forecast = loss.forecast(step.value)
         return SkegdRound(t, x, y, forecast, loss.value(step.value, y), rng.choices(), point, step, w, embedding)
 
     def learn(self, config: SkegdConfig, state: SkegdState, played: SkegdRound) -> None:
