@@ -204,6 +204,14 @@ MADE_UP: dict[str, tuple[str, Callable[[Parts], Parts]]] = {
     "entry's number": ("The entry of round 36 of the journal", with_entry(-2, saying(value=0.25))),
     "entry behind the snapshot": ("The entry of round 1 of the journal", with_entry(0, made_up)),
     "missing entries": ("The journal", lambda parts: [*parts[: of(parts, Load)], *parts[of(parts, Load) + 1 :]]),
+    "bytes of the tail": (
+        "The journal",
+        with_whole(lambda whole: replace(whole, head=replace(whole.head, tail_bytes=0))),
+    ),
+    "bytes of the journal": (
+        "The journal",
+        with_whole(lambda whole: replace(whole, head=replace(whole.head, journal_bytes=whole.head.journal_bytes + 1))),
+    ),
     "waiting": (
         "The prediction that waits under 'waits'",
         with_luggage("held", lambda one: one._replace(blob=flipped(one.blob, 100))),
