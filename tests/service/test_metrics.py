@@ -10,6 +10,7 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi.routing import iter_route_contexts
@@ -26,6 +27,7 @@ from service.telemetry.census import Census
 from service.telemetry.counts import Counts
 from service.telemetry.families import OPENMETRICS, STORE_FAMILIES, TEXT, WORKER_FAMILIES
 from service.telemetry.timed_store import TimedStore
+from tests.redis_server import connect
 from tests.service.api import Api, serving
 from tests.service.definitions import MEAN, define
 from tests.service.worker import Clock, working
@@ -279,6 +281,23 @@ async def test_a_store_that_is_away_is_told(memory: Api, monkeypatch: pytest.Mon
     assert value(found, "okl_worker_cpu_seconds_total") > 0
     found = await scrape(memory)
     assert value(found, "okl_store_errors_total", call="list") == 1
+
+
+@pytest.mark.redis
+async def test_one_damaged_session_hides_no_other(redis_url: str) -> None:
+    async with serving(redis_url) as api:
+        for name in ("damaged", "sound"):
+            await api.create(MEAN, name)
+            await api.predict({"a": 1.0}, name, id="waits")
+        with connect(urlsplit(redis_url).port or 6379) as server:
+            server.set("okl:{damaged}:expiry", "something else")
+        found = await scrape(api)
+    assert value(found, "okl_session_waiting") == 2
+    assert value(found, "okl_session_waiting_older", session="damaged") == 0
+    assert (
+        "okl_session_waiting_older",
+        frozenset({("session", "sound"), ("kind", "mean"), ("seconds", "60")}),
+    ) in found
 
 
 async def test_a_store_that_does_not_answer_is_not_waited_for(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
