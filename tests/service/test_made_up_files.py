@@ -226,6 +226,7 @@ MADE_UP: dict[str, tuple[str, Callable[[Parts], Parts]]] = {
     "entry behind the snapshot": ("The entry of round 1 of the journal", with_entry(0, made_up)),
     "entry's id": ("The entry of round 38 of the journal", of_another_id),
     "missing entries": ("The journal", lambda parts: [*parts[: of(parts, Load)], *parts[of(parts, Load) + 1 :]]),
+    "rounds": ("The journal", with_state(card_totals=np.array([21.0, 31.5, 6.0]))),
     "bytes of the tail": (
         "The journal",
         with_whole(lambda whole: replace(whole, head=replace(whole.head, tail_bytes=0))),
