@@ -20,7 +20,7 @@ from ..session.record import decode_record
 from ..session.session import Session
 from ..session.snapshot import begun
 from ..session.turn import Position
-from ..store.base import Applied, Entry, Tip
+from ..store.base import Applied, Entry, Head, Tip
 from ..store.moving import Whole
 from ..store.store_checks import check_summary, follow
 from .parts import Kept, Load, Part
@@ -89,7 +89,7 @@ class Examination:
         start = head.snapshot_tip or whole.first
         with _named("The snapshot"):
             session = self._session(definition, whole.snapshot, Position(identity, start))
-        return _At(head.name, identity, session, whole.base, start, head.tip)
+        return _At(head, identity, session, whole.base, start)
 
     def _session(self, definition: Definition, snapshot: bytes | None, position: Position) -> Session:
         if snapshot is not None:
@@ -101,16 +101,18 @@ class Examination:
 
 @final
 class _At:
-    """The session as far as it has been seen: its journal up to `tip`; it must pass the snapshot's tip `start` to `end`."""
+    """The session as far as it has been seen: its journal from `base` on, which must pass the snapshot's tip `start`."""
 
-    def __init__(self, name: str, identity: bytes, session: Session, tip: Tip, start: Tip, end: Tip) -> None:
-        self.name = name
+    def __init__(self, head: Head, identity: bytes, session: Session, base: Tip, start: Tip) -> None:
+        self.name = head.name
         self.identity = identity
+        self._head = head
         self._session = session
-        self._tip = tip
+        self._tip = base
         self._start = start
-        self._end = end
-        self._has_started = tip == start
+        self._has_started = base == start
+        self._tail_bytes = 0
+        self._journal_bytes = 0
 
     def replay(self, entry: Entry) -> None:
         """Replay an entry; decode one behind the snapshot, which workers that lag a little will replay."""
@@ -118,16 +120,22 @@ class _At:
             raise StateCorrupt("it does not follow from the one before it.")
         if self._has_started:
             self._session.replay(entry.blob)
+            self._journal_bytes += len(entry.blob)
         else:
             decode_entry(entry.blob)
+            self._tail_bytes += len(entry.blob)
         self._tip = entry.tip
         self._has_started |= self._tip == self._start
 
     def check_end(self) -> None:
-        if not self._has_started or self._tip != self._end:
-            raise StateCorrupt(f"it does not lead from the snapshot to round {self._end.round}.")
-        if self._session.t != self._end.round:
-            raise StateCorrupt(f"with the snapshot it leads to round {self._session.t}, not {self._end.round}.")
+        end = self._head.tip
+        if not self._has_started or self._tip != end:
+            raise StateCorrupt(f"it does not lead from the snapshot to round {end.round}.")
+        if self._session.t != end.round:
+            raise StateCorrupt(f"with the snapshot it leads to round {self._session.t}, not {end.round}.")
+        # Stores add to these numbers, and would never find out that they are wrong.
+        if (self._tail_bytes, self._journal_bytes) != (self._head.tail_bytes, self._head.journal_bytes):
+            raise StateCorrupt("it does not have as many bytes as the session says.")
 
 
 @contextmanager

@@ -112,8 +112,6 @@ def _parts(blob: bytes) -> tuple[Definition, bytes]:
     if digest != _digest(body):
         raise InvalidSnapshot("The snapshot was damaged or truncated: its digest does not match.")
     end = _HEAD.size + length
-    if end > len(body):
-        raise InvalidSnapshot("The snapshot is truncated.")
     return decode_any_record(body[_HEAD.size : end])[0], body[end:]
 
 

@@ -46,7 +46,8 @@ REPLACE_NOTES = "UPDATE notes SET summary_round = ?, told = ?, summary = ? WHERE
 ADD_PART = "INSERT INTO snapshots (session, size, blob) VALUES (?, ?, ?)"
 ADD_GARBAGE = "INSERT OR IGNORE INTO garbage (session) VALUES (?)"
 SUM_JOURNAL = "SELECT TOTAL(size) FROM journal WHERE session = ? AND round > ?"
-FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round > ? AND round <= ? ORDER BY round DESC"
+COUNT_TAIL = "SELECT COUNT(*) FROM journal WHERE session = ? AND round > ? AND round <= ?"
+FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round > ? AND round <= ? ORDER BY round"
 TAKE_BACK = "DELETE FROM journal WHERE session = ? AND round > ?"
 BOUND_NOTES = "UPDATE notes SET summary_round = MIN(summary_round, ?), told = MIN(told, ?) WHERE session = ?"
 FORGET = """
@@ -177,7 +178,9 @@ def snapshot(db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip
         return False
     if session.snapshot_round is not None and tip.round <= session.snapshot_round:
         return False
+    kept_bytes = session.tail_bytes + session.journal_bytes
     keep_snapshot(db, session, now, tip, blob)
+    session.tail_bytes = kept_bytes - session.journal_bytes
     _trim(db, session, limits)
     tables.save_snapshot(db, session)
     return True
@@ -197,14 +200,29 @@ def keep_snapshot(db: sqlite3.Cursor, session: SessionRow, now: float, tip: Tip,
 
 
 def _trim(db: sqlite3.Cursor, session: SessionRow, limits: Limits) -> None:
-    """Drop the entries behind the snapshot, except the tail, from the session; `clean` deletes their rows."""
-    session.tail_bytes = 0
-    rows = db.execute(FIND_TAIL, (session.key, session.base_round, session.snapshot_round))
-    for number, (round, size, digest) in enumerate(rows):
-        if number == limits.tail or session.tail_bytes + size > limits.tail_bytes:
+    """Drop the entries behind the snapshot, except the tail, from the session; `clean` deletes their rows.
+
+    The tail begins where the limits say. It is sought from the end that is nearer, since it may have a million entries.
+    """
+    assert session.snapshot_round is not None
+    behind = (session.key, session.base_round, session.snapshot_round)
+    # An entry has a round or more.
+    number = session.snapshot_round - session.base_round
+    if number > limits.tail:
+        number = db.execute(COUNT_TAIL, behind).fetchone()[0]
+    if number > 2 * limits.tail or session.tail_bytes > 2 * limits.tail_bytes:
+        session.tail_bytes = 0
+        for index, (round, size, digest) in enumerate(db.execute(f"{FIND_TAIL} DESC", behind)):
+            if index == limits.tail or session.tail_bytes + size > limits.tail_bytes:
+                session.base_round, session.base_digest = round, digest
+                break
+            session.tail_bytes += size
+    elif number > limits.tail or session.tail_bytes > limits.tail_bytes:
+        for round, size, digest in db.execute(FIND_TAIL, behind):
             session.base_round, session.base_digest = round, digest
-            break
-        session.tail_bytes += size
+            number, session.tail_bytes = number - 1, session.tail_bytes - size
+            if number <= limits.tail and session.tail_bytes <= limits.tail_bytes:
+                break
 
 
 def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip, alarms: int) -> bool:

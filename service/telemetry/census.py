@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, final
 
-from okl.errors import StoreError
+from okl.errors import StoreCorrupt, StoreError
 
 from ..session.summary import Summary, decode_summary
 from ..store.base import Gone, Head, Store
@@ -115,7 +115,11 @@ class Census:
         """Counts by age, derived from the expiry: a prediction that has waited longer expires sooner."""
         wait_s = summary.expires_s or self._waiting_s
         ages = [age for age in OLDER_S if age < wait_s]
-        counts = await self._store.count_waiting(head.name, [wait_s - age for age in ages])
+        try:
+            counts = await self._store.count_waiting(head.name, [wait_s - age for age in ages])
+        except StoreCorrupt as error:
+            log.warning("waiting predictions of a session cannot be counted", extra={"detail": error.detail})
+            return []
         if isinstance(counts, Gone):
             return []
         labels = [head.name, summary.kind]

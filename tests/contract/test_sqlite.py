@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,14 @@ from tests.contract.store_calls import (
     NAME,
     OTHER,
     RECORD,
+    STATE,
     append_ids,
     bare,
     chain,
     entry,
     head,
     hold,
+    ids_from,
     outcomes_of,
     read,
     wait,
@@ -425,3 +428,23 @@ async def test_what_is_left_of_a_deleted_session_goes_at_the_next_opening(path: 
     assert counts == [1, 0, 0]
     async with opened(path) as store:
         assert (await head(store)).tip.round == 1
+
+
+ALL = Limits(tail=10**6, tail_bytes=10**9)
+
+
+@pytest.mark.parametrize("limits", [ALL, replace(ALL, tail=500), replace(ALL, tail_bytes=5_000)])
+async def test_a_snapshot_does_not_read_the_tail(path: Path, limits: Limits) -> None:
+    store = SqliteStore(str(path), limits=limits)
+    await store.open()
+    await store.create(NAME, RECORD, FIRST)
+    entries = await append_ids(store, *ids_from(1, 510), blob=b"ten bytes.")
+    assert await store.snapshot(NAME, entries[499].tip, STATE)
+    with connected(path) as db:
+        # Whoever adds these up fails.
+        db.execute("UPDATE journal SET size = 'unreadable' WHERE round BETWEEN 20 AND 490")
+    assert await store.snapshot(NAME, entries[-1].tip, STATE)
+    kept = min(limits.tail, limits.tail_bytes // 10, 510)
+    assert (await head(store)).tail_bytes == 10 * kept
+    assert (await read(store, entries[510 - kept].tip)).entries == bare(entries[511 - kept :])
+    await store.close()

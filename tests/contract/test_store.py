@@ -138,6 +138,7 @@ async def test_sessions_are_listed_by_name_page_by_page(store: Store) -> None:
     assert pages == [["Z", "a", "a-1"], ["a.2", "ab", "b"], ["é"]]
     assert (await store.list(None, 7)).cursor is None
     assert await store.count() == 7
+    assert [await store.count(prefix) for prefix in ("a", "a-", "ab", "c")] == [4, 1, 1, 0]
 
 
 async def test_nothing_of_a_deleted_session_is_left(store: Store, place: Place) -> None:

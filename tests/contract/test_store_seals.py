@@ -239,6 +239,15 @@ async def test_checkpoints_go_with_their_session(full: Store, place: Place) -> N
     assert not place.residue()
 
 
+async def test_nothing_of_a_checkpoint_that_was_replaced_or_dropped_is_left(session: Store, place: Place) -> None:
+    for state in (bytes(3 << 20), STATE):
+        assert await session.keep(NAME, FIRST.digest, "a", FIRST, state) is True
+    assert await session.drop(NAME, "a") is True
+    await session.delete(NAME)
+    await session.close()
+    assert not place.residue()
+
+
 # Arrivals
 
 
@@ -250,6 +259,7 @@ async def moved(source: Store, target: Store, name: str, *, twice: bool = False)
     while not pages or pages[-1].cursor is not None:
         page = await source.luggage(NAME, pages[-1].cursor if pages else None)
         assert isinstance(page, Luggage)
+        assert all((item.expires_at == 0.0) == item.is_expired for item in page.held)
         pages.append(page)
     states = [(one, await source.kept_state(NAME, one.name)) for one in await kept(source)]
     for _ in range(1 + twice):
@@ -367,6 +377,19 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     assert (await read(full, name="elsewhere")).entries == (await read(full)).entries
     assert await full.whole("nobody") == Gone()
     assert await full.luggage("nobody") == Gone()
+
+
+async def test_nothing_of_an_arrival_that_is_replaced_is_left(full: Store) -> None:
+    whole, luggage = await whole_of(full), await full.luggage(NAME)
+    assert isinstance(luggage, Luggage)
+    assert luggage.held
+    await full.arrive("elsewhere", whole, ARRIVING)
+    assert await full.unload("elsewhere", ARRIVING, whole.entries, luggage) is True
+    assert await full.keep("elsewhere", whole.first.digest, "kept", whole.first, STATE, note=ARRIVING) is True
+    await full.create("other", b"another record", OTHER)
+    await full.arrive("elsewhere", await whole_of(full, "other"), ARRIVING)
+    assert await full.unseal("elsewhere", ARRIVING) is True
+    assert await told(full, "elsewhere") == await told(full, "other")
 
 
 async def test_what_arrives_aside_takes_the_place_when_it_is_opened(full: Store) -> None:

@@ -152,6 +152,18 @@ async def test_the_tail_follows_a_change_of_its_limits(place: Place, limited: Ma
     assert (await read(store, entries[6 - kept].tip)).is_whole
 
 
+async def test_the_tail_counts_entries_and_not_rounds(limited: Make) -> None:
+    store = await limited(Limits(tail=3))
+    entries: list[Entry] = []
+    for count, id in enumerate("abcdef", start=2):
+        entries.append(entry(entries[-1].tip if entries else FIRST, id, count=count))
+        await append(store, entries[-1:])
+        await store.snapshot(NAME, entries[-1].tip, STATE)
+        assert (await head(store)).tail_bytes == size_of(entries[-3:])
+    assert (await read(store, entries[2].tip)).entries == bare(entries[3:])
+    assert (await read(store, entries[1].tip)).is_whole
+
+
 async def test_thousands_of_large_rounds_are_trimmed(session: Store) -> None:
     for start in range(0, 2000, 200):
         await append_ids(session, *ids_from(start, start + 199), blob=bytes(2000))

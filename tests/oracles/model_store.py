@@ -572,7 +572,10 @@ class ModelStore:
             held = sorted(
                 session.held.values(), key=lambda one: (one.is_expired, one.is_expired and one.forget_at, one.id)
             )
-            items = [HeldItem(one.id, one.blob, one.expires_at, one.forget_at, one.is_expired) for one in held]
+            items = [
+                HeldItem(one.id, one.blob, 0.0 if one.is_expired else one.expires_at, one.forget_at, one.is_expired)
+                for one in held
+            ]
             return Luggage(items, [RememberedItem(id, one.answer, one.at) for id, one in session.remembered.items()])
 
         return await self._ask(name, operation)

@@ -137,6 +137,16 @@ async def test_a_worker_finds_what_another_attached_before_it_trims_the_journal(
         assert (told["t"], told["skipped"]) == (601, 0)
 
 
+async def test_the_challengers_of_a_renamed_session_go_on_at_once(memory: Api) -> None:
+    await memory.create(**CHAMPION)
+    await attach(memory)
+    await memory.call("POST", "/sessions/s/rename", {"name": "t"})
+    await memory.update(named(0), "t", x=X[0].tolist())
+    # The next sweep, which would find them too, is later.
+    async with asyncio.timeout(5.0):
+        assert (await caught_up(memory, name="t"))["t"] == 1
+
+
 async def test_sessions_that_take_the_names_of_others_are_followed_at_once(store_url: str) -> None:
     async with two(store_url, retain_entries=5) as (one, other):
         await one.create(**CHAMPION)

@@ -26,7 +26,8 @@ from service.session.turn import Position
 from service.store.base import SUMMARY_BYTES, Entry, Gone, Store
 from service.store.moving import Whole
 from tests.contract.store_calls import head
-from tests.service.api import Api, serving_on
+from tests.service.api import NDJSON, Api, lines, serving_on
+from tests.service.api import told as told_by
 from tests.service.definitions import POMDR, RIDGE
 from tests.service.stored import flipped, saying, told
 from tests.service.test_states import KINDS, LIMITS, feed, is_named
@@ -87,6 +88,18 @@ async def test_whatever_a_session_has_is_imported(store: Store, tmp_path: Path, 
         await store.delete(name)
         assert (await imported(store, parts, tmp_path / "again")).trouble is None
         assert await told(store, name) == before
+
+
+async def test_how_far_a_body_of_lines_has_come_is_imported(memory: Api, tmp_path: Path) -> None:
+    await memory.create(RIDGE)
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    body = lines({"x": [row / 9], "y": 1.0} for row in range(9))
+    assert (await memory.http.post("/sessions/s/rounds?block=4", content=body, headers=headers)).status_code == 200
+    parts = await exported(memory.store, tmp_path / "good")
+    await memory.store.delete("s")
+    assert (await imported(memory.store, parts, tmp_path / "again")).trouble is None
+    again = told_by(await memory.http.post("/sessions/s/rounds?block=4", content=body, headers=headers))
+    assert [one["duplicate"] for one in again] == [True] * 3
 
 
 def of(parts: Parts, kind: type[Any], place: int = 0) -> int:
@@ -163,6 +176,14 @@ def with_entry(place: int, change: Callable[[bytes], bytes]) -> Callable[[Parts]
     return changed
 
 
+def of_another_id(parts: Parts) -> Parts:
+    """The last entry has another id, and the chain is not computed anew."""
+    load = parts[at := of(parts, Load)]
+    assert isinstance(load, Load)
+    entries = [*load.entries[:-1], replace(load.entries[-1], id="another")]
+    return [*parts[:at], load._replace(entries=entries), *parts[at + 1 :]]
+
+
 def with_luggage(part: str, change: Callable[[Any], Any]) -> Callable[[Parts], Parts]:
     def changed(parts: Parts) -> Parts:
         found: Parts = []
@@ -203,7 +224,17 @@ MADE_UP: dict[str, tuple[str, Callable[[Parts], Parts]]] = {
     "entry": ("The entry of round 38 of the journal", with_entry(-1, made_up)),
     "entry's number": ("The entry of round 36 of the journal", with_entry(-2, saying(value=0.25))),
     "entry behind the snapshot": ("The entry of round 1 of the journal", with_entry(0, made_up)),
+    "entry's id": ("The entry of round 38 of the journal", of_another_id),
     "missing entries": ("The journal", lambda parts: [*parts[: of(parts, Load)], *parts[of(parts, Load) + 1 :]]),
+    "rounds": ("The journal", with_state(card_totals=np.array([21.0, 31.5, 6.0]))),
+    "bytes of the tail": (
+        "The journal",
+        with_whole(lambda whole: replace(whole, head=replace(whole.head, tail_bytes=0))),
+    ),
+    "bytes of the journal": (
+        "The journal",
+        with_whole(lambda whole: replace(whole, head=replace(whole.head, journal_bytes=whole.head.journal_bytes + 1))),
+    ),
     "waiting": (
         "The prediction that waits under 'waits'",
         with_luggage("held", lambda one: one._replace(blob=flipped(one.blob, 100))),

@@ -10,6 +10,7 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi.routing import iter_route_contexts
@@ -20,12 +21,13 @@ from okl.errors import StoreUnavailable
 from service.api.route_templates import METHODS, NO_ROUTE
 from service.store.base import Page, Store
 from service.store.sqlite import SqliteStore
-from service.telemetry import census
+from service.telemetry import census, exposition
 from service.telemetry.board import Board
 from service.telemetry.census import Census
 from service.telemetry.counts import Counts
 from service.telemetry.families import OPENMETRICS, STORE_FAMILIES, TEXT, WORKER_FAMILIES
 from service.telemetry.timed_store import TimedStore
+from tests.redis_server import connect
 from tests.service.api import Api, serving
 from tests.service.definitions import MEAN, define
 from tests.service.worker import Clock, working
@@ -261,6 +263,14 @@ async def test_scrapes_cannot_load_the_store(monkeypatch: pytest.MonkeyPatch) ->
     await store.close()
 
 
+async def test_what_was_read_fast_is_soon_read_again(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "FRESH_S", 0.0)
+    assert value(await scrape(memory), "okl_sessions") == 0
+    await memory.create(MEAN)
+    await asyncio.sleep(0.5)
+    assert value(await scrape(memory), "okl_sessions") == 1
+
+
 async def test_a_store_that_is_away_is_told(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: Any) -> Page:
         raise StoreUnavailable("It is away.")
@@ -273,6 +283,23 @@ async def test_a_store_that_is_away_is_told(memory: Api, monkeypatch: pytest.Mon
     assert value(found, "okl_store_errors_total", call="list") == 1
 
 
+@pytest.mark.redis
+async def test_one_damaged_session_hides_no_other(redis_url: str) -> None:
+    async with serving(redis_url) as api:
+        for name in ("damaged", "sound"):
+            await api.create(MEAN, name)
+            await api.predict({"a": 1.0}, name, id="waits")
+        with connect(urlsplit(redis_url).port or 6379) as server:
+            server.set("okl:{damaged}:expiry", "something else")
+        found = await scrape(api)
+    assert value(found, "okl_session_waiting") == 2
+    assert value(found, "okl_session_waiting_older", session="damaged") == 0
+    assert (
+        "okl_session_waiting_older",
+        frozenset({("session", "sound"), ("kind", "mean"), ("seconds", "60")}),
+    ) in found
+
+
 async def test_a_store_that_does_not_answer_is_not_waited_for(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: Any) -> Page:
         await asyncio.sleep(60.0)
@@ -283,6 +310,16 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(memory: Api, monke
     assert value(await scrape(memory), "okl_store_up") == 0
 
 
+async def test_a_worker_tells_its_memory_and_the_lag_of_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "EVERY_S", 0.05)
+    async with serving("sqlite://") as api:
+        await asyncio.sleep(0.3)
+        found = await scrape(api)
+    assert 1 <= value(found, "okl_loop_lag_seconds_count") < 50
+    assert value(found, "okl_loop_lag_seconds_sum") < 10.0
+    assert 2**23 < value(found, "okl_worker_memory_bytes") < 2**35
+
+
 def test_a_timed_store_has_the_calls_of_a_store() -> None:
     for name, call in vars(Store).items():
         if inspect.iscoroutinefunction(call):
@@ -290,7 +327,9 @@ def test_a_timed_store_has_the_calls_of_a_store() -> None:
             assert inspect.signature(timed) == inspect.signature(call), name
 
 
-def test_every_count_is_told() -> None:
-    told = {name for name, _, _ in Counts().samples()}
+def test_every_count_is_told_and_begins_at_zero() -> None:
+    found = Counts().samples()
+    assert {value for _, _, value in found if not isinstance(value, list)} == {0}
+    told = {name for name, _, _ in found}
     counters = {family.name for family in WORKER_FAMILIES if family.type == "counter" and len(family.labels) == 1}
     assert counters - {"okl_worker_cpu_seconds"} <= told

@@ -280,6 +280,25 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
             await imported(target, tmp_path / "bad")
 
 
+class Longer(bytes):
+    """Bytes that claim to be one more."""
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+
+async def test_blobs_of_other_sizes_than_the_document_says_are_damage(
+    stores: tuple[Store, Store], tmp_path: Path
+) -> None:
+    await filled(stores[0])
+    await exported(stores[0], tmp_path / "good")
+    with (tmp_path / "good").open("rb") as file, (tmp_path / "bad").open("wb") as bad:
+        begun = next(ArchiveReader(file, "good").frames())
+        ArchiveWriter(bad).write(begun._replace(blobs=[Longer(begun.blobs[0]), *begun.blobs[1:]]))
+    with pytest.raises(DamagedArchive, match="the sizes of its blobs do not match"):
+        await imported(stores[1], tmp_path / "bad")
+
+
 @pytest.mark.parametrize(("length", "size"), [(100, 1 << 40), (64 << 20, 100)])
 async def test_a_file_with_holes_is_not_read_into_memory(
     stores: tuple[Store, Store], tmp_path: Path, length: int, size: int
