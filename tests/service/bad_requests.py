@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 DEEP, DEEPER = 5_000, 100_000
 METRIC = {"kind": "kernel-aioli", "config": {"kernel": {"kind": "gaussian", "metric": [[1.0, 0.0], [0.0, 1.0]]}}}
 PACKING = {"kind": "packing", "config": {"metric": [1.0, 1.0]}}
-LARGE = {"kind": "fourier-aioli", "config": {"frequencies": 100_000}}
+LARGE = {"kind": "fourier-aioli", "config": {"frequencies": 30_000}}
 
 
 def member_of(learner: dict[str, Any]) -> dict[str, Any]:
