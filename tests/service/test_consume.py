@@ -68,6 +68,7 @@ NAMED = f"rounds-{ENTRY}"
             (f"{NAMED}-p",),
             f"{NAMED}-u",
         ),
+        ({"predict": {"x": [2]}}, {"predict": {"x": [2], "id": f"{NAMED}-p"}}, (f"{NAMED}-p",), None),
         ({"update": 3, "predict": None}, {"update": 3, "predict": None}, (), None),
         ({"id": 3}, {"id": 3}, (), None),
     ],
@@ -110,6 +111,11 @@ def test_whatever_an_entry_holds_it_is_a_message_or_refused(fields: dict[bytes, 
 def test_what_can_never_be_sent_is_refused(fields: dict[bytes, bytes] | None, error: type[ServiceError]) -> None:
     with pytest.raises(error):
         read_entry("rounds", ENTRY, fields)
+
+
+def test_the_largest_message_is_sent() -> None:
+    message = b'{"x": [1], "id": "a"}'.ljust(MOST_MESSAGE_BYTES)
+    assert entry(message).data == message
 
 
 # -- the group --------------------------------------------------------------------------------------------------------
