@@ -31,9 +31,9 @@ from ..keys.audit import Audit, facts_of
 from ..keys.caller import Caller, current
 from ..keys.key import Key, id_in
 from ..keys.keyring import SEEN_S, Keyring
-from ..session.names import SESSION_NAME
 from .access import ACCESS_RULES, WEBSOCKET, Accessed, AccessRule, AccessTable
 from .hosts import is_own_page
+from .patterns import KNOWN_NAME
 from .problems import answer, cut, request_id
 from .request_checks import count_refusal, refuse_socket
 from .route_templates import method_of
@@ -43,7 +43,7 @@ SIGN_IN: Final = "/signin"
 MAX_TARGET: Final = 128
 """Letters of what an audited path names that the audit log shows."""
 _NO_ORIGINS: Final = frozenset[str]()
-_NAME: Final = re.compile(SESSION_NAME)
+_NAME: Final = re.compile(KNOWN_NAME)
 
 ErrorPage = Callable[[ServiceError, Scope], Awaitable[Response]]
 
