@@ -26,7 +26,8 @@ def checked_url(url: str, what: str = "The url of a service") -> str:
     """
     try:
         parsed = httpx.URL(url)
-        is_web = parsed.scheme in ("http", "https") and parsed.host and 0 < (parsed.port or 1) < 1 << 16
+        is_port = parsed.port is None or 0 < parsed.port < 1 << 16
+        is_web = parsed.scheme in ("http", "https") and parsed.host and is_port
         # As the resolver will do: a part of a name has at most 63 bytes.
         parsed.raw_host.decode("ascii").encode("idna")
     except (httpx.InvalidURL, TypeError, UnicodeError):

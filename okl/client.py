@@ -14,7 +14,7 @@ from okl.errors import ServiceError, Unreachable, WrongType
 from okl.events import Event, EventReader
 from okl.forks import PerProcess
 from okl.masking import shown_url
-from okl.problems import error_of, no_service
+from okl.problems import NO_JSON, error_of, no_service
 from okl.routes import ROUTES, Learner, Routes
 from okl.session import AsyncSession, Session
 from okl.stream import AsyncStream, Stream
@@ -303,7 +303,7 @@ def _answer(call: Call, response: httpx.Response) -> Any:
     try:
         document = response.json()
         return itemgetter(*call.members)(document) if call.members else document
-    except (ValueError, TypeError, KeyError) as error:
+    except (*NO_JSON, TypeError, KeyError) as error:
         raise no_service(response.content) from error
 
 

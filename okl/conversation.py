@@ -21,7 +21,7 @@ from okl.answers import Prediction, id_of
 from okl.errors import NotFinite, PayloadTooLarge, ServiceError, Unreachable, WrongType, passes
 from okl.forks import Ids
 from okl.masking import shown_url
-from okl.problems import error_of, no_service
+from okl.problems import NO_JSON, error_of, no_service
 from okl.talks import path_of
 from okl.values import as_json, row
 
@@ -268,7 +268,7 @@ def too_large(error: Exception) -> PayloadTooLarge | None:
 def _answers(frame: str | bytes, asked: int, most: int) -> list[dict[str, Any]]:
     """The answers in a frame: a list, or one to each of the `asked` messages. Raises ServiceError for any other form."""
     received: Any = None
-    with suppress(ValueError):
+    with suppress(*NO_JSON):
         received = json.loads(frame)
     answers: list[Any] = received if isinstance(received, list) else [received] * asked
     if len(answers) > most or not all(map(_is_answer, answers)):

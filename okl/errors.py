@@ -21,7 +21,7 @@ class ServiceError(Exception):
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Additional headers of the answer."""
 
-    def __init__(self, detail: str, **extra: Any) -> None:
+    def __init__(self, detail: str, /, **extra: Any) -> None:
         """`extra` holds the non-standard members of the problem document."""
         super().__init__(detail)
         self.detail = detail

@@ -6,6 +6,7 @@ import json
 from typing import Any, final
 
 from okl.errors import ServiceError
+from okl.problems import NO_JSON
 
 MOST_EVENT_BYTES = 1 << 20
 
@@ -34,7 +35,7 @@ class EventReader:
             elif not name and self._data:
                 try:
                     events.append((self._id, json.loads(self._data)))
-                except ValueError as error:
+                except NO_JSON as error:
                     raise ServiceError(f"An event that is not JSON: {self._data[:200]!r}") from error
                 self._data = b""
         return events

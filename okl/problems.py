@@ -11,6 +11,9 @@ from okl.errors import PROBLEMS, PayloadTooLarge, ServiceError, SessionNotFound,
 NO_TYPE: Final = "about:blank"
 """Type of a problem that says no more than its status."""
 
+NO_JSON: Final = (ValueError, RecursionError)
+"""Errors of `json.loads` for what is not JSON, or nested too deep."""
+
 _SECONDS: Final = re.compile(r"[0-9]{1,9}")
 
 OF_A_BALANCER: Final = {
@@ -37,7 +40,7 @@ def error_of(status: int, content: bytes, retry_after: str | None = None) -> Ser
         document = json.loads(content)
         where, _, slug = document["type"].rpartition("/")
         detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (*NO_JSON, KeyError, TypeError, AttributeError):
         document, where, slug, detail = {}, "", NO_TYPE, f"HTTP {status}: {content[:200].decode(errors='replace')}"
     # A type that a newer service has is no proxy's.
     of_status = None if where.endswith("problems") else OF_A_BALANCER.get(status)

@@ -7,7 +7,8 @@ defines the scope that each route needs. If keys are not required, every request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, final
 from urllib.parse import quote
@@ -32,6 +33,7 @@ from ..keys.key import Key, id_in
 from ..keys.keyring import SEEN_S, Keyring
 from .access import ACCESS_RULES, WEBSOCKET, Accessed, AccessRule, AccessTable
 from .hosts import is_own_page
+from .patterns import KNOWN_NAME
 from .problems import answer, cut, request_id
 from .request_checks import count_refusal, refuse_socket
 from .route_templates import method_of
@@ -41,6 +43,7 @@ SIGN_IN: Final = "/signin"
 MAX_TARGET: Final = 128
 """Letters of what an audited path names that the audit log shows."""
 _NO_ORIGINS: Final = frozenset[str]()
+_NAME: Final = re.compile(KNOWN_NAME)
 
 ErrorPage = Callable[[ServiceError, Scope], Awaitable[Response]]
 
@@ -174,7 +177,8 @@ class Authentication:
             raise
         finally:
             if caller.outside is None:
-                facts = facts_of(caller.key_id, _method(scope), rule.path, caller.sessions, request_id(scope))
+                sessions = _names_in(caller.sessions)
+                facts = facts_of(caller.key_id, _method(scope), rule.path, sessions, request_id(scope))
                 self._audit.done(facts | _target(scope), status)
 
     async def _serve_long(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -212,10 +216,15 @@ class Authentication:
             return
         rule, session, _ = accessed
         route = "none" if rule is None else rule.path
-        shown = [] if session is None or len(session) > 64 else [session]
+        sessions = [] if session is None else _names_in([session])
         who = None if key is None else key.id
-        facts = facts_of(who, _method(scope), route, shown, request_id(scope), claimed if key is None else None)
+        facts = facts_of(who, _method(scope), route, sessions, request_id(scope), claimed if key is None else None)
         self._audit.refused(facts, error.status, error.slug)
+
+
+def _names_in(sessions: Iterable[str]) -> list[str]:
+    """The valid names. The audit log shows no others, which may be long, or look like several because of a comma."""
+    return [session for session in sessions if _NAME.fullmatch(session)]
 
 
 def _target(scope: Scope) -> dict[str, str]:

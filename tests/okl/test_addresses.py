@@ -26,6 +26,7 @@ def session(client: Client) -> str:
         "http://",
         "http://a:b",
         "http://a:65536",
+        "http://a:0",
         "http://a:-1",
         f"http://{'a' * 64}",
         "",

@@ -54,6 +54,7 @@ def test_arrays_otherwise(came: Any) -> None:
     np.testing.assert_array_equal(array_of([1, None, 3.5]), [1.0, np.nan, 3.5])
     assert array_of([True, None]).dtype == object
     assert array_of([1, 2]).dtype.kind == "i"
+    assert array_of([1, 2.5]).dtype.kind == "f"
     assert array_of([[0.5, 0.5]]).shape == (1, 2)
 
 

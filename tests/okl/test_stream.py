@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from websockets.asyncio.server import ServerConnection as AsyncServerConnection
+from websockets.asyncio.server import serve as serve_async
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
@@ -128,6 +130,7 @@ FOREIGN = [
     "1",
     "[1]",
     "[" + ", ".join(["{}"] * 3) + "]",
+    "[" * 100_000,
     '{"refused": {"x": 1}}',
     '{"refused": "x"}',
 ]
@@ -237,3 +240,20 @@ def test_a_rate_that_is_used_up_is_waited_for_and_a_limit_is_not() -> None:
     assert isinstance(next(script), Connect)
     with pytest.raises(LimitReached):
         script.throw(InvalidStatus(Response(429, "Too Many", Headers(), bodies[1])))
+
+
+async def test_a_call_that_is_given_up_awaits_no_answer() -> None:
+    async def silent(socket: AsyncServerConnection) -> None:
+        await socket.wait_closed()
+
+    async def messages() -> AsyncIterator[dict[str, Any]]:
+        yield learned("a")
+        await asyncio.Event().wait()
+
+    async with serve_async(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncStream(f"http://127.0.0.1:{port}", "s") as stream:
+            before = asyncio.all_tasks()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream.ask(messages())), 0.1)
+            assert asyncio.all_tasks() == before

@@ -119,6 +119,7 @@ ANSWERS = {
     "a document of another kind": b'{"error": "no"}',
     "a type that is no text": b'{"type": 5, "detail": "no"}',
     "a document in a document": b'{"type": "/problems/overloaded"}',
+    "a list of lists without end": b"[" * 100_000,
 }
 
 
@@ -140,11 +141,15 @@ PROBLEMS = {
 
 @pytest.mark.parametrize(("type_", "kind", "extra"), PROBLEMS.values(), ids=PROBLEMS)
 def test_a_problem_keeps_what_it_says(type_: str, kind: type[errors.ServiceError], extra: dict[str, object]) -> None:
-    document = {"type": type_, "status": 502, "detail": "It is so.", "hint": [1]}
+    document = {"type": type_, "status": 502, "detail": "It is so.", "hint": [1], "self": "/here"}
     refused = pytest.raises(errors.ServiceError)
     with answering(json.dumps(document).encode()) as url, Client(url) as client, refused as caught:
         client.sessions()
-    assert (type(caught.value), caught.value.detail, caught.value.extra) == (kind, "It is so.", extra)
+    assert (type(caught.value), caught.value.detail, caught.value.extra) == (
+        kind,
+        "It is so.",
+        extra | {"self": "/here"},
+    )
 
 
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
@@ -180,7 +185,7 @@ ASKS: dict[str, Callable[[Client], Any]] = {
 }
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[1]", b'"s"', b"{}", b'{"session":"s"}'])
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b'"s"', b"{}", b'{"session":"s"}', b"[" * 100_000])
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 def test_an_answer_of_another_service(ask: Callable[[Client], Any], body: bytes) -> None:
     no_okl = pytest.raises(errors.ServiceError, match="This is no okl service")

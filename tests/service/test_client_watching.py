@@ -122,10 +122,11 @@ def test_events_come_as_they_may(parts: list[bytes], wanted: list[tuple[str, obj
 
 
 def test_events_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (b"{", b"[" * 100_000):
+        refused = pytest.raises(errors.ServiceError, match="not JSON")
+        with streaming([b"data: " + text + b"\n\n"]) as url, Client(url) as client, refused:
+            next(client.events("s"))
     monkeypatch.setattr(events, "MOST_EVENT_BYTES", 1000)
-    refused = pytest.raises(errors.ServiceError, match="not JSON")
-    with streaming([b"data: {\n\n"]) as url, Client(url) as client, refused:
-        next(client.events("s"))
     refused = pytest.raises(errors.ServiceError, match="more than 1000 bytes")
     with streaming([b"data: " + b"1" * 2000]) as url, Client(url) as client, refused:
         next(client.events("s"))

@@ -29,7 +29,7 @@ from okl.conversation import MOST_ANSWER_BYTES
 from okl.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.values import Id
 from service.cli import app
-from service.consuming.channels import Channels
+from service.consuming.channels import FRAME_BYTES, Channels
 from service.consuming.entries import DELETED, MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
 from service.consuming.group import Group, Written
 from service.keys.key import KeyScope, Rate
@@ -68,6 +68,7 @@ NAMED = f"rounds-{ENTRY}"
             (f"{NAMED}-p",),
             f"{NAMED}-u",
         ),
+        ({"predict": {"x": [2]}}, {"predict": {"x": [2], "id": f"{NAMED}-p"}}, (f"{NAMED}-p",), None),
         ({"update": 3, "predict": None}, {"update": 3, "predict": None}, (), None),
         ({"id": 3}, {"id": 3}, (), None),
     ],
@@ -110,6 +111,11 @@ def test_whatever_an_entry_holds_it_is_a_message_or_refused(fields: dict[bytes, 
 def test_what_can_never_be_sent_is_refused(fields: dict[bytes, bytes] | None, error: type[ServiceError]) -> None:
     with pytest.raises(error):
         read_entry("rounds", ENTRY, fields)
+
+
+def test_the_largest_message_is_sent() -> None:
+    message = b'{"x": [1], "id": "a"}'.ljust(MOST_MESSAGE_BYTES)
+    assert entry(message).data == message
 
 
 # -- the group --------------------------------------------------------------------------------------------------------
@@ -307,8 +313,27 @@ def test_an_array_may_be_answered_by_several() -> None:
     assert taken_from(serve) == [(f"1-{number}", False) for number in range(40)]
 
 
-def taken_from(serve: Callable[[ServerConnection], Awaitable[None]]) -> list[tuple[str, bool]]:
-    """The entries of 40 messages, the eleventh of them bad, in the order of their answers, and whether they were refused."""
+def test_a_frame_of_several_messages_is_bounded() -> None:
+    frames: list[tuple[int, int]] = []
+
+    async def serve(connection: ServerConnection) -> None:
+        async for data in connection:
+            found = json.loads(data)
+            some = found if isinstance(found, list) else [found]
+            frames.append((len(some), len(data)))
+            told = [{"t": one["y"]} for one in some]
+            await connection.send(json.dumps(told if isinstance(found, list) else told[0]))
+
+    assert len(taken_from(serve, numbers=7_000)) == 40
+    assert {count for count, _ in frames} == {1, 3}, "of 21 kB each"
+    assert max(size for _, size in frames) < FRAME_BYTES + 10
+
+
+def taken_from(serve: Callable[[ServerConnection], Awaitable[None]], *, numbers: int = 1) -> list[tuple[str, bool]]:
+    """The entries of 40 messages, the eleventh of them bad, in the order of their answers, and whether they were refused.
+
+    Each has so many `numbers`, of three bytes.
+    """
     answers: list[tuple[str, bool]] = []
 
     async def run() -> None:
@@ -323,7 +348,7 @@ def taken_from(serve: Callable[[ServerConnection], Awaitable[None]]) -> list[tup
             port = next(iter(server.sockets)).getsockname()[1]
             channels = Channels(f"http://127.0.0.1:{port}", take, most=1)
             for number in range(40):
-                text = json.dumps({"x": [1], "y": number} | ({"bad": 1} if number == 10 else {})).encode()
+                text = json.dumps({"x": numbers * [1], "y": number} | ({"bad": 1} if number == 10 else {})).encode()
                 channels.send(read_entry("rounds", f"1-{number}", {b"session": b"s", b"message": text}))
             async with asyncio.timeout(20.0):
                 await done.wait()

@@ -111,6 +111,8 @@ def test_a_rate_is_in_bounds() -> None:
     for per_s, burst in ((0.0, 1.0), (-1.0, 1.0), (1.0, 0.5), (1e7, 1.0), (float("nan"), 1.0), (1.0, float("inf"))):
         with pytest.raises(ValueError, match="rate"):
             Rate(per_s, burst)
+    assert Rate(1e6, 1.0).burst == 1.0
+    assert Rate(1e-3, 1e6).burst == 1e6
 
 
 # -- what a worker knows ------------------------------------------------------------------------------------------

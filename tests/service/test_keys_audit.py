@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -164,6 +165,23 @@ async def test_where_no_key_is_required_acts_are_told_all_the_same(tmp_path: Pat
         ("none", "/templates/{template}", None, "shops", 404),
         ("none", "/sessions/{session}", "s", None, 204),
     ]
+
+
+@pytest.mark.anyio
+async def test_only_names_are_told_as_sessions(tmp_path: Path) -> None:
+    """What else a path holds is as long as a path, and a comma in it would look like two sessions."""
+    url, path = f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path / "audit.log"
+    made = await make(url, prefix="team-")
+    name, challenger = "team-" + "a" * 59, "team-" + "a" * 59 + "~" + "b" * 64
+    given = [f"team-{'a' * 7_000}", "team-a,other", "team-a\nb", name, challenger]
+    async with serving(url, audit_file=str(path)) as api:
+        for session in given:
+            where = f"/sessions/{quote(session)}/predictions/x"
+            await api.http.delete(where, headers=made.headers)
+            await api.http.delete(where)
+    found = [(one["outcome"], one.get("session")) for one in lines(path)]
+    told = [None, None, None, name, challenger]
+    assert found == [(outcome, session) for session in told for outcome in ("failed", "refused")]
 
 
 @pytest.mark.anyio

@@ -169,6 +169,23 @@ async def test_other_workers_learn_at_once_what_a_batch_has_cost(cost: float, le
     assert left - lease_of(rate) <= await admitted(other, rate, bucket, 300) <= left
 
 
+async def test_what_a_batch_has_cost_takes_no_other_token() -> None:
+    bucket, rate = Bucket(), Rate(10.0, 10.0)
+    own, other = Allowances(bucket), Allowances(bucket)
+    await own.admit("k", rate, bucket)
+    await own.settle("k", rate, bucket, 0.0, 5.0)
+    assert await admitted(other, rate, bucket, 20) == 4
+
+
+async def test_who_is_refused_is_told_when_the_next_token_comes() -> None:
+    bucket, rate = Bucket(), Rate(2.0, 1.0)
+    own = Allowances(bucket)
+    await own.admit("k", rate, bucket)
+    with pytest.raises(TooManyRequests) as refused:
+        await own.admit("k", rate, bucket)
+    assert refused.value.wait_s == 0.5
+
+
 async def test_a_debt_that_a_store_did_not_take_is_paid_later() -> None:
     bucket, rate = Bucket(), Rate(10.0, 10.0)
     own = Allowances(bucket)
