@@ -354,6 +354,24 @@ async def test_a_commit_of_nothing_asks_and_writes_nothing(store: Store, server:
     assert server.hgetall(key("head")) == before
 
 
+@pytest.mark.parametrize("lost", [5, 9])
+async def test_a_snapshot_after_the_journal_was_evicted_trims_nothing_behind_it(
+    redis_url: str, server: redis.Redis, lost: int
+) -> None:
+    """The bytes that are noted of the tail are then those of entries which are gone."""
+    async with opened(redis_url, Limits(tail_bytes=50)) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = chain(FIRST, *ids_from(1, lost + 3), blob=b"ten bytes.", answer=None)
+        await append_all(store, entries[:lost])
+        server.delete(key("journal"))
+        await append_all(store, entries[lost:])
+        assert await store.snapshot(NAME, entries[lost].tip, b"state")
+        reading = await read(store, None)
+    assert reading.entries == bare(entries[lost + 1 :])
+    assert reading.head.journal_bytes == 20
+    assert reading.head.tail_bytes <= 10
+
+
 async def test_a_settled_prediction_leaves_nothing_behind(store: Store, server: redis.Redis) -> None:
     await store.commit(NAME, FIRST, [], [Hold("e1", b"forecast", 100.0)])
     await append(store, FIRST, 1)

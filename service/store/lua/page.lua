@@ -1,5 +1,6 @@
--- ARGV: a round, the round of a later entry, limit of entries, limit of their bytes
--- Returns the entries after the one up to the other, oldest first; about as many as both limits allow, and one at least.
+-- ARGV: two rounds, limit of entries, limit of their bytes
+-- Returns the entries after the first round, up to the second, oldest first: about as many as both limits allow, and at
+--   least one if there is any.
 
 local from, to, most, most_bytes = '(' .. ARGV[1] .. '-0', ARGV[2] .. '-0', tonumber(ARGV[3]), tonumber(ARGV[4])
 local answer, bytes, chunk, is_last = {}, 0, 1, false
