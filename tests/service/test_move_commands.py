@@ -67,7 +67,7 @@ def test_an_empty_store_is_not_that_of_the_settings(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OKL_STORE", store)
-    assert "unknown scheme ''" in okl(*command.split(), "--store", "", code=2)
+    assert "no scheme" in okl(*command.split(), "--store", "", code=2)
 
 
 def test_all_sessions_go_through_a_file(store: str, tmp_path: Path) -> None:
