@@ -1,8 +1,8 @@
 r"""Losses l(a, y) of a prediction a and a truth y: value, derivative, curvature, probability and convex conjugate.
 
 `curvature(C)` is the largest sigma with l(a) >= l(b) + l'(b)(a - b) + (sigma/2) l'(b)^2 (a - b)^2 for all |a|, |b| <= C
-and every truth. `weight(b, y, C)` is the same constant at the played point b, for logistic a lower bound of it, times
-l'(b)^2; this form avoids a division by l'(b), which may be 0. Real-valued truths have |y| <= C.
+and every truth. `weight(b, y, C)` is l'(b)^2 times the same constant at the played point b, or for logistic a lower bound
+of it; this form avoids a division by l'(b), which may be 0. Real-valued truths have |y| <= C.
 
 References: [calandriello2017] assumption 2; [jezequel2020] lemma 5 for the logistic weight; [boyd2004] section 3.3.
 """

@@ -55,11 +55,12 @@ class Output(io.TextIOWrapper):
 
 
 def _open_standard_streams() -> None:
-    """Open those of descriptors 0 to 2 that were closed before the start, on the null device. Otherwise a socket gets such a
-    number, is taken for standard error, and makes libuv abort when it is closed.
+    """Open those of descriptors 0 to 2 that were closed before the start, on the null device, also for worker processes.
+
+    Otherwise a socket gets such a number, is taken for standard error, and makes libuv abort when it is closed.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
-        pass
+        os.set_inheritable(descriptor, True)
     os.close(descriptor)
     # Python has none of the streams that were closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115

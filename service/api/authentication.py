@@ -80,23 +80,27 @@ class Authentication:
         if rule is not None and rule.scope is None:
             await self._app(scope, receive, send)
             return
-        keyring = self._keyring
+        keyring, is_away = self._keyring, False
         try:
             if keyring.is_stale:
                 await keyring.refresh()
         except StoreError as error:
-            if rule is None or not rule.is_without_store or not keyring.has_read:
+            is_away = rule is not None and rule.is_without_store and keyring.has_read
+            if not is_away:
                 await self._answer_refusal(error, Accessed(rule), scope, receive, send)
                 return
         if keyring.is_required:
-            await self._admit(accessed, scope, receive, send)
+            await self._admit(accessed, scope, receive, send, is_away=is_away)
         elif rule is not None:
             await self._serve(Caller(None, keyring), rule, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _admit(self, accessed: Accessed, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request in if its key is valid and sufficient; refuse it otherwise."""
+    async def _admit(self, accessed: Accessed, scope: Scope, receive: Receive, send: Send, *, is_away: bool) -> None:
+        """Let the request in if its key is valid and sufficient; refuse it otherwise.
+
+        While the store `is_away`, the key's rate, of which the store has the tokens, does not count.
+        """
         rule, session, _ = accessed
         text, cookie = _credentials(scope)
         key = self._keyring.key_of(text) if cookie is None else self._keyring.key_of_cookie(cookie)
@@ -104,7 +108,7 @@ class Authentication:
         try:
             if key is None:
                 raise Unauthenticated(_wrong(text, cookie))
-            if key.rate is not None:
+            if key.rate is not None and not is_away:
                 await self._keyring.admit(key)
             if rule is None:
                 raise _no_route(accessed.methods)

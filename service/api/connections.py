@@ -340,7 +340,7 @@ class BoundedConnection(asyncio.Protocol):
         self._close()
 
     def _linger(self) -> bool:
-        """Whether to close, as the server wants to behind its answer, only when the client has sent the rest of a body."""
+        """Close in place of the server, behind its answer, if the client is still sending a body; otherwise false."""
         has_more = self._state is ConnectionState.TAKEN and self._body is not None and self._body.left > 0
         if lingers := has_more and self._transport.can_write_eof():
             self._close()

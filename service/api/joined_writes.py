@@ -20,7 +20,7 @@ class JoinedWrites:
     def __init__(
         self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop, linger: Callable[[], bool] = lambda: False
     ) -> None:
-        """`linger` is asked before an open stream is closed: whether it has seen to it that this happens later."""
+        """`linger` is called before an open stream is closed; if it returns true, it closes the stream later itself."""
         self._stream = stream
         self._loop = loop
         self._linger = linger

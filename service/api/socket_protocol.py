@@ -39,6 +39,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         # TLS cannot end one direction alone.
         if not self.transport.can_write_eof():
             super().handle_parser_exception()
+            self.disconnected = True
         elif not self.close_sent:
             assert self.conn.close_sent is not None
             code, reason = self.conn.close_sent.code, self.conn.close_sent.reason

@@ -167,8 +167,8 @@ class Challengers:
             # An earlier call was cut off after the swap; to keep this state would overwrite the one from before it.
             await self._sessions.delete(own)
             return await self._sessions.inspect(champion)
-        # Make sure of room. The final state takes the checkpoint's place only after the promotion: a write before it would
-        # give a busy champion time for more rounds.
+        # Reserve the checkpoint with the present state. The final state replaces it only after the promotion: a write before
+        # that would give a busy champion time for more rounds.
         await self._states.keep(champion, _checkpoint_before(own))
         # The journal begins anew, and the other challengers cannot read what they have not seen by then.
         await self._roster.feed_before_trim(champion)

@@ -35,7 +35,7 @@ SUMMARY_BYTES = 4 << 10
 """The largest summary. A list of 1,000 sessions carries 1,000 summaries."""
 
 PAGE_ITEMS, PAGE_BYTES = 1_000, 4 << 20
-"""The largest page of waiting predictions, in items and in bytes of blobs; a single larger item is a page of its own."""
+"""The largest page of waiting predictions or entries, in items and in bytes of blobs; a larger item is a page of its own."""
 
 LAST_BYTES = 4 << 20
 """The most bytes of blobs in a reply with the newest entries."""

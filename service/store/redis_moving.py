@@ -56,33 +56,32 @@ async def read_whole(run: Run, name: str) -> Whole | Gone:
     """As `whole` of the store."""
     tries = WHOLE_TRIES
     while True:
-        answer = await run(scripts.WHOLE, name)
+        answer = await run(scripts.WHOLE, name, PAGE_ITEMS, PAGE_BYTES)
         if answer[0] == b"gone":
             return Gone()
         with Damage(name):
-            _, reading_answer, first, base_text = answer
+            _, reading_answer, first, base_text, rows = answer
             reading, base = to_reading(name, reading_answer), to_tip(base_text)
             whole = Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, [])
-        entries = await _entries(run, name, base.round, reading.head.tip.round)
+        entries = await _entries(run, name, rows, reading.head.tip.round)
         try:
             return replace(whole, entries=check_last(name, base, entries, reading.head.tip))
         except StoreCorrupt:
-            # Some may have been trimmed or taken back between two pages.
+            # Some may have been taken back or replaced between two pages.
             tries -= 1
             if not tries:
                 raise
 
 
-async def _entries(run: Run, name: str, after: int, to: int) -> Sequence[Entry]:
-    """The entries after a round up to another, in pages: a long journal in one reply would block the server."""
+async def _entries(run: Run, name: str, rows: Sequence[Any], to: int) -> Sequence[Entry]:
+    """The entries up to a round, of which `rows` are the first, in pages: a long journal in one reply would block the
+    server."""
     entries: list[Entry] = []
-    while after < to:
-        rows = await run(scripts.PAGE, name, after, to, PAGE_ITEMS, PAGE_BYTES)
-        if not rows:
-            break
+    while rows:
         with Damage(name):
             entries += [to_entry(*row) for row in rows]
         after = entries[-1].tip.round
+        rows = await run(scripts.PAGE, name, after, to, PAGE_ITEMS, PAGE_BYTES) if after < to else []
     return entries
 
 

@@ -48,9 +48,8 @@ CREATE, READ, FIND, SNAPSHOT, REWIND, LAST = map(_of_session, ("create", "read",
 WAITING, COUNT_WAITING, SUMMARIZE, TOLD, REPLACE = map(
     _of_session, ("waiting", "count_waiting", "summarize", "told", "replace")
 )
-KEEP, DROP, SEAL, WHOLE, PAGE, LUGGAGE, ARRIVE, UNLOAD = map(
-    _of_session, ("keep", "drop", "seal", "whole", "page", "luggage", "arrive", "unload")
-)
+KEEP, DROP, SEAL, LUGGAGE, ARRIVE, UNLOAD = map(_of_session, ("keep", "drop", "seal", "luggage", "arrive", "unload"))
+WHOLE, PAGE = _of_session("pages", "whole"), _of_session("pages", "page")
 DELETE, UNSEAL = _of_session("delete", has_aside=True), _of_session("unseal", has_aside=True)
 COMMIT, CANCEL = _of_session("sweep", "commit"), _of_session("sweep", "cancel")
 

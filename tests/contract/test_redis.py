@@ -13,6 +13,7 @@ import redis
 from redis.asyncio.connection import ConnectionPool
 
 from okl.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
+from service.store import redis_scripts as scripts
 from service.store.base import (
     Behind,
     Committed,
@@ -31,7 +32,8 @@ from service.store.base import (
 from service.store.moving import LUGGAGE_ITEMS, Luggage, Seal, Whole
 from service.store.opening import open_store
 from service.store.redis import SWEPT_HERE
-from service.store.redis_connections import BATCH_BYTES, Lanes
+from service.store.redis_connections import BATCH_BYTES, Connections, Lanes
+from service.store.redis_scripts import Value
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME, bare, chain, entry, ids_from, outcomes_of, read
 from tests.contract.store_calls import append as append_all
@@ -354,6 +356,24 @@ async def test_a_commit_of_nothing_asks_and_writes_nothing(store: Store, server:
     assert server.hgetall(key("head")) == before
 
 
+@pytest.mark.parametrize("lost", [5, 9])
+async def test_a_snapshot_after_the_journal_was_evicted_trims_nothing_behind_it(
+    redis_url: str, server: redis.Redis, lost: int
+) -> None:
+    """The bytes that are noted of the tail are then those of entries which are gone."""
+    async with opened(redis_url, Limits(tail_bytes=50)) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = chain(FIRST, *ids_from(1, lost + 3), blob=b"ten bytes.", answer=None)
+        await append_all(store, entries[:lost])
+        server.delete(key("journal"))
+        await append_all(store, entries[lost:])
+        assert await store.snapshot(NAME, entries[lost].tip, b"state")
+        reading = await read(store, None)
+    assert reading.entries == bare(entries[lost + 1 :])
+    assert reading.head.journal_bytes == 20
+    assert reading.head.tail_bytes <= 10
+
+
 async def test_a_settled_prediction_leaves_nothing_behind(store: Store, server: redis.Redis) -> None:
     await store.commit(NAME, FIRST, [], [Hold("e1", b"forecast", 100.0)])
     await append(store, FIRST, 1)
@@ -402,6 +422,27 @@ async def test_a_long_journal_is_read_in_pages_while_it_is_trimmed(redis_url: st
             assert isinstance(found, Whole)
             assert list(found.entries) == bare(entries)[found.base.round : found.head.tip.round]
         await trimming
+
+
+async def test_a_whole_session_is_read_though_each_page_is_trimmed_before_it(
+    redis_url: str, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(redis_url, Limits(tail=2_500, tail_bytes=10**9)) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = [*chain(FIRST, *ids_from(1, 2_500), answer=None)]
+        await append_all(store, entries)
+        read_page = scripts.PAGE.run
+
+        async def trim_first(connections: Connections, *call: Value, is_write: bool = False) -> object:
+            entries.extend(chain(entries[-1].tip, *ids_from(len(entries) + 1, len(entries) + 300), answer=None))
+            await append_all(store, entries[-300:])
+            assert await store.snapshot(NAME, entries[-1].tip, b"state")
+            return await read_page(connections, *call, is_write=is_write)
+
+        monkeypatch.setattr(scripts.PAGE, "run", trim_first)
+        found = await store.whole(NAME)
+    assert isinstance(found, Whole)
+    assert (found.base, found.entries) == (FIRST, bare(entries[:2_500]))
 
 
 async def test_a_session_goes_on_after_a_rewind(store: Store, server: redis.Redis) -> None:

@@ -320,12 +320,13 @@ async def test_a_worker_that_cannot_ask_for_the_keys_refuses_and_is_alive(
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("rate", [None, Rate(1.0, 1.0)])
 async def test_metrics_tell_that_the_store_is_away_to_a_key_that_was_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: Rate | None
 ) -> None:
     monkeypatch.setattr(keyring, "SEEN_S", 0.0)
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    made = await make(url, KeyScope.READ)
+    made = await make(url, KeyScope.READ, rate=rate)
     async with serving(url, require_keys=True) as api:
         shelf = Shelf()
         shelf.fails = True

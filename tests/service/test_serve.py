@@ -180,12 +180,13 @@ def is_listening(port: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
-def test_it_serves_and_stops_without_standard_streams(tmp_path: Path, port: int, closed: str) -> None:
+def test_it_serves_and_stops_without_standard_streams(tmp_path: Path, port: int, closed: str, workers: int) -> None:
     """A socket that has the number of such a stream would make libuv abort."""
-    command = [sys.executable, "-m", "service.start", "serve", "--port", str(port), "--store", "sqlite://"]
+    command = [sys.executable, "-m", "service.start", "serve", "--port", str(port), "--workers", str(workers)]
     shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
-    ours = environment(PYTHONPATH=os.getcwd())
+    ours = environment(PYTHONPATH=os.getcwd(), OKL_STORE=f"sqlite:///{tmp_path / 'okl.sqlite3'}")
     with (
         subprocess.Popen(
             shell, cwd=tmp_path, env=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -197,6 +198,9 @@ def test_it_serves_and_stops_without_standard_streams(tmp_path: Path, port: int,
             while not is_listening(port) and process.poll() is None and time.monotonic() < give_up:
                 time.sleep(0.05)
             assert client.is_ready()
+            pids = [process.pid, *(worker_pids(process.pid) if workers > 1 else [])]
+            streams = {os.readlink(f"/proc/{pid}/fd/{descriptor}") for pid in pids for descriptor in range(3)}
+            assert streams == {os.devnull}
             process.terminate()
             assert process.wait(START_S) == 0
         finally:

@@ -8,7 +8,7 @@ local round = round_of(tip)
 if not at or snapshot and tonumber(round) <= tonumber(round_of(snapshot)) or not is_on_chain(tip) then return 0 end
 
 -- Call `visit` with each entry and its bytes, until it returns true. The chunks begin small, since each entry is copied
--- into this script: of large blocks one is often enough.
+-- into this script, and often one large block is enough.
 local function walk(command, from, to, visit)
   local chunk, entries, asked = 1, nil, nil
   repeat
@@ -27,8 +27,8 @@ walk('XRANGE', '(' .. round .. '-0', '+', function(_, bytes)
   number_after, journal_bytes = number_after + 1, journal_bytes + bytes
 end)
 
--- The tail is the newest entries, up to the snapshot's, within both limits; the entry before it is the new base. It is
--- sought from the end that is nearer: a tail of a gigabyte is not read for each snapshot, nor large blocks before it.
+-- The tail is the newest entries, up to the snapshot's, within both limits; the entry before it is the new base. The search
+-- starts at the nearer end, so that a snapshot reads neither a tail of a gigabyte nor all large blocks before it.
 local tail_entries = call('XLEN', journal) - number_after
 local tail_bytes = tonumber(call('HGET', head, 'tail_bytes') or 0) + counters[3] - journal_bytes
 local base
@@ -42,11 +42,13 @@ if tail_entries > 2 * most_entries or tail_bytes > 2 * most_bytes then
     tail_entries, tail_bytes = tail_entries + 1, tail_bytes + bytes
   end)
 elseif tail_entries > most_entries or tail_bytes > most_bytes then
-  walk('XRANGE', '-', '+', function(entry, bytes)
+  walk('XRANGE', '-', round .. '-0', function(entry, bytes)
     base, tail_entries, tail_bytes = entry, tail_entries - 1, tail_bytes - bytes
     return tail_entries <= most_entries and tail_bytes <= most_bytes
   end)
 end
+-- Otherwise the bytes of entries that Redis has evicted would count for ever.
+if tail_entries == 0 then tail_bytes = 0 end
 
 counters[3] = journal_bytes
 call('SET', snap, blob)

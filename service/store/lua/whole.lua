@@ -1,5 +1,8 @@
--- Returns {'gone'} or {'whole', a whole reading, first, base}.
+-- ARGV: limit of entries, limit of their bytes
+-- Returns {'gone'} or {'whole', a whole reading, first, base, the entries after the base, within the limits}.
 
-if not tip_and() then return {'gone'} end
+local tip = tip_and()
+if not tip then return {'gone'} end
 local from = call('HMGET', head, 'first', 'base')
-return {'whole', reading(), from[1], from[2]}
+local entries = page(round_of(from[2]), round_of(tip), tonumber(ARGV[1]), tonumber(ARGV[2]))
+return {'whole', reading(), from[1], from[2], entries}
