@@ -22,6 +22,7 @@ from typing import IO, Any, Final, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import from_json
 
 from okl_core.contract.arguments import checked_dim
 from okl_core.errors import StateFormatError
@@ -175,8 +176,8 @@ def _require_sizes(arrays: Mapping[str, Stored], new: StatePart, within: str = "
 
 
 def require_rounds(state: LearnerState, new: LearnerState) -> None:
-    """Raise StateFormatError if the state has learned less than no round, or differs from a new one without a round."""
-    if state.t < 0:
+    """Raise StateFormatError if the state's rounds are no count, or if it differs from a new one without a round."""
+    if not 0 <= state.t <= MOST_COUNT:
         raise StateFormatError(f"the state has learned {state.t} rounds")
     if state.t == 0:
         arrays = pack(state)
@@ -257,7 +258,8 @@ def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
             if sum(one.file_size for one in members) > len(blob):
                 raise StateFormatError("its parts are larger than the whole")
             arrays = {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
-        meta = json.loads(arrays.pop(META).tobytes())
+        # Unlike `json`, this refuses lone surrogates, which no answer could tell.
+        meta = from_json(arrays.pop(META).tobytes())
         version = meta["format"]
         if version == FORMAT_VERSION:
             arrays |= _parted(arrays.pop(NUMBERS), meta.pop("shapes"))

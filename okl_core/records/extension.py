@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, final
+
+from pydantic import FiniteFloat, NonNegativeInt, TypeAdapter
 
 from okl_core.errors import StateFormatError
 from okl_core.records.fields import Fields, category_of, number_of
@@ -25,6 +27,10 @@ MOST_CHARACTERS = 256
 
 Key = tuple[str, str | None]
 """A field and one of its categories, or None for the field itself as a number."""
+
+_Place = tuple[str, str | None, NonNegativeInt, FiniteFloat]
+_Count = tuple[str, str | None, NonNegativeInt]
+_ENCODED: Final = TypeAdapter[tuple[list[_Place], list[_Count]]](tuple[list[_Place], list[_Count]])
 
 
 @final
@@ -100,13 +106,13 @@ class Extension:
     def decode(cls, document: str) -> Extension:
         """The extension from its JSON. Raises StateFormatError."""
         try:
-            places, counts = json.loads(document)
-            return cls(
-                {(name, category): (int(place), float(zero)) for name, category, place, zero in places},
-                {(name, category): int(count) for name, category, count in counts},
-            )
-        except (ValueError, TypeError) as error:
+            places, counts = _ENCODED.validate_json(document)
+        except ValueError as error:
             raise StateFormatError(f"the extension of the fields cannot be read: {error}") from error
+        return cls(
+            {(name, category): (place, zero) for name, category, place, zero in places},
+            {(name, category): count for name, category, count in counts},
+        )
 
     def columns(self) -> Mapping[Key, int]:
         """The spare column of each key, counted from the first spare one."""

@@ -75,10 +75,13 @@ def tried(definition: Definition, state: bytes, position: str, limits: SessionLi
     encode_summary(summary_of(twin))
     if twin.history.rounds:
         view_of(twin.history)
-    if session.learner is not None and session.preparation is not None:
-        forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
+    if session.learner is not None and session.task is not None:
+        width = 1 if session.preparation is None else session.preparation.width
+        forecast = session.learner.copy().predict(np.zeros(width))
         if not np.isfinite(forecast.value):
             raise InvalidSnapshot("The snapshot's learner does not predict a finite number.")
+        if len(forecast.probabilities or ()) > len(session.task.truths.names):
+            raise InvalidSnapshot("The snapshot's learner predicts more classes than the session has labels.")
     return session
 
 

@@ -24,6 +24,7 @@ from okl_core.records.record import (
     is_complete,
     matrix_of,
 )
+from okl_core.records.survey import MOST_FIELDS
 from okl_core.records.texts import time_in
 from okl_core.types import F64
 
@@ -93,7 +94,7 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     """Raises InvalidInput for an input without exactly these fields, or a first one with more than numbers and booleans."""
     if isinstance(raw, dict):
         if fields is not None:
-            is_list, takes_list = "0" in raw, fields.fields[0].name == "0"
+            is_list, takes_list = "0" in raw, any(one.name == "0" for one in fields.fields[:1])
             if takes_list and not is_list:
                 detail = f"this session takes a list of {len(fields.fields)} numbers"
                 raise invalid("/x", detail, WrongFeatures)
@@ -103,6 +104,10 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
             return
         if not raw:
             raise invalid("/x", "has no field; the first input decides which there are", WrongFeatures)
+        if len(raw) > MOST_FIELDS:
+            # Their names would be hashed, which leaves nothing to compare the next input with.
+            detail = f"has more than {MOST_FIELDS} fields, which need a `schema` or `hashed`, or no `strict`"
+            raise invalid("/x", detail, WrongFeatures)
         for name, value in raw.items():
             if value is None or isinstance(value, str):
                 what = "a null" if value is None else "a string"

@@ -262,6 +262,8 @@ class Scorecard:
             card = cls()
             card.rounds, card.loss, card.error = count_in(totals[0]), float(totals[1]), float(totals[2])
             n = window.shape[1]
+            if not (np.isfinite(totals).all() and np.isfinite(window[:2]).all()):
+                raise ValueError("a loss or an error is not finite")
             card._losses[:n], card._errors[:n] = window[:2]
             if len(window) > 2:
                 [card._kept[:n]] = window[2:]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, Final
 
 import numpy as np
+from pydantic import FiniteFloat, NonNegativeInt, Strict, TypeAdapter
 
 from okl.errors import StateCorrupt
 from okl.values import Json
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, restore
+from okl_core.contract.frozen import FreezeRule
 from okl_core.contract.state import from_bytes, part_of, prefixed, to_bytes
 from okl_core.errors import OklError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
@@ -30,6 +32,10 @@ from .task import Task
 
 PAIRING = "following"
 """The stored word for a challenger's pairing."""
+
+_Label = Annotated[bool, Strict()] | Annotated[int, Strict()] | FiniteFloat | str
+_LABELS: Final = TypeAdapter[tuple[_Label, ...]](tuple[_Label, ...])
+_FROZEN: Final = TypeAdapter[tuple[str, NonNegativeInt, FreezeRule]](tuple[str, NonNegativeInt, FreezeRule])
 
 
 def pack(session: Session, position: str) -> bytes:
@@ -88,12 +94,17 @@ def unpack(definition: Definition, blob: bytes | None, position: str, most_bytes
         session.history = History.unpack(definition.alarm, part_of(arrays, "history"))
         if meta["task"] is not None:
             session.task = _task_of(session, meta["task"])
-        session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])
+        if meta["spec"] is not None:
+            session.spec = LearnerSpec.model_validate(meta["spec"])
+            # The learner may not be made yet.
+            parse_spec(session.spec)
         session.fields = None if meta["fields"] is None else fields_of(meta["fields"])
         if meta["prepared"] is not None:
             session.preparation = preparation_of(meta["prepared"], arrays)
+            if session.fields is not None and session.preparation.fields != session.fields:
+                raise StateFormatError("its fields differ from those that its inputs are prepared with")
         if meta["frozen"] is not None:
-            session.frozen = FrozenFrom(*meta["frozen"])
+            session.frozen = FrozenFrom(*_FROZEN.validate_python(meta["frozen"]))
         if session.task is not None and session.spec is not None and session.spec.kind != session.task.spec.kind:
             raise StateFormatError(f"it is of a learner {session.spec.kind!r}, not {session.task.spec.kind!r}")
         if session.task is not None and (session.t > 0 or session.frozen is not None):
@@ -117,8 +128,13 @@ def _task(task: Task | None) -> Json | None:
 
 def _task_of(session: Session, json: Json) -> Task:
     task = session.task or Task.of_truths(session.definition, () if "labels" in json else None)
-    for label in json.get("labels", ()):
-        task = task.with_label(label)
+    labels = _LABELS.validate_python(json.get("labels", ()))
+    if labels and not task.is_open:
+        raise StateFormatError("it has labels of its own, and its definition decides which there are")
+    for label in labels:
+        _, task = task.read_truth(label)
+    if len(task.truths.names) < len(labels):
+        raise StateFormatError("it has a label twice")
     return task
 
 

@@ -362,3 +362,18 @@ async def test_a_learner_of_one_input_is_given_one(memory: Api) -> None:
     for i in range(12):
         await memory.update((-1.0) ** i, x=[float(i)])
     assert (await memory.inspect())["t"] == 12
+
+
+async def test_a_first_input_of_more_fields_than_are_kept_needs_a_schema(memory: Api) -> None:
+    """Their names were hashed, and every later input was answered with 500."""
+    many = {f"f{i}": float(i) for i in range(257)}
+    await memory.create({"kind": "mean"}, strict=True)
+    problem = await memory.refused("wrong-features", "POST", "/sessions/s/update", {"x": many, "y": 1.0})
+    assert "more than 256 fields" in problem["detail"]
+    await memory.refused("wrong-features", "POST", "/sessions/s/rounds", {"x": [many], "y": [1.0]})
+    await memory.update(1.0, x={"f0": 1.0})
+    await memory.refused("wrong-features", "POST", "/sessions/s/predict", {"x": many})
+    for name, settings in (("declared", {"schema": dict.fromkeys(many, "number")}), ("hashed", {"hashed": 64})):
+        await memory.create({"kind": "mean"}, name, strict=True, **settings)
+        for _ in range(2):
+            await memory.update(1.0, name, x=many)

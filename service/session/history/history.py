@@ -300,8 +300,13 @@ class History:
             rounds, at, nbytes, waiting, never_came, has_regret, history.bound = arrays["counts"].tolist()
             history.rounds, history.has_regret = count_in(rounds), bool(has_regret)
             history._moment = Moment(at, nbytes=nbytes, waiting=count_in(waiting), never_came=count_in(never_came))
-            history._open = [tuple(row) for row in arrays["open"].tolist()]
-        except (KeyError, ValueError) as error:
+            opened = arrays["open"]
+            if not (opened.shape[1:] == (len(SUMS),) and len(opened) < CHUNK and np.isfinite(opened).all()):
+                raise ValueError(f"the open chunk, of shape {opened.shape}, is none")
+            if not math.isfinite(at):
+                raise ValueError("the last round has no time")
+            history._open = [tuple(row) for row in opened.tolist()]
+        except (KeyError, ValueError, TypeError) as error:
             raise StateFormatError(f"the history cannot be read: {error}") from error
         history.points, history.spread = Thinned.unpack(parts["points"]), Spread.unpack(parts["spread"])
         if parts["plain"]:
