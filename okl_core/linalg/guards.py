@@ -26,9 +26,19 @@ SINGLE_LARGEST = 1e30
 """Largest number that enters a matrix in single precision, whose sums of products overflow from 3e38 on."""
 
 
+LARGEST_TERM = 1e292
+"""Largest term of a running sum, which then stays finite for 2^53 rounds."""
+
+
 def require_finite(t: int, *numbers: float) -> None:
     if not all(map(math.isfinite, numbers)):
         raise DivergedError(f"round {t} overflows; scale the inputs down, or raise the regularization")
+
+
+def require_summable(t: int, *terms: float) -> None:
+    """Raise DivergedError for terms of running sums that may ever overflow: an infinite sum has no state to restore."""
+    if not all(term <= LARGEST_TERM for term in terms):
+        raise DivergedError(f"round {t}: the square of the error overflows; scale the truths down")
 
 
 def require_single(largest: float) -> None:

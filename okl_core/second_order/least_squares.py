@@ -40,7 +40,7 @@ from typing import Annotated, NamedTuple, Self, final
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
-from okl_core.linalg.guards import require_finite
+from okl_core.linalg.guards import require_summable
 from okl_core.losses import LOSSES
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals, each_weighted
 from okl_core.types import F64, REALS, Interval
@@ -100,8 +100,8 @@ class LeastSquares(NamedTuple):
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         value = self.value(moments.m, moments.q)
         residual, error = y - moments.m, y - value
-        # The terms that `add` sums must be finite before the round is learned.
-        require_finite(t, self.weight * residual * residual, self.weight * error * error)
+        # The terms that `add` sums.
+        require_summable(t, self.weight * residual * residual, self.weight * error * error)
         return Decision(value, 1.0, y, residual).times(self.weight)
 
     def totals(self) -> LeastSquaresTotals:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from okl_core.contract.state import count_in
 from okl_core.errors import DivergedError, StateFormatError
+from okl_core.linalg.guards import LARGEST_TERM
 from okl_core.losses import Loss, log_loss
 from okl_core.monitoring.comparison import running
 from okl_core.monitoring.plain import PlainForecast, PlainRows
@@ -32,7 +33,7 @@ WINDOW = 500
 """Rounds that the windowed metrics cover."""
 
 
-_LOSS_OVERFLOWS = "the loss is not finite; scale the truths down"
+_LOSS_OVERFLOWS = "the loss overflows; scale the truths down"
 
 
 class Issued(NamedTuple):
@@ -77,7 +78,7 @@ class Judge:
             error = float(is_mistake) if self.truths.is_classifier else ((value - y) * self.truths.unit) ** 2
         except OverflowError:
             loss = error = math.inf
-        if not (math.isfinite(loss) and math.isfinite(error)):
+        if not (loss <= LARGEST_TERM and error <= LARGEST_TERM):
             raise DivergedError(_LOSS_OVERFLOWS)
         return loss, error
 
@@ -147,9 +148,9 @@ class Judge:
                 errors = mistakes(self.truths, values, Q, y).astype(np.float64)
             else:
                 errors = ((values - y) * self.truths.unit) ** 2
-        are_finite = np.isfinite(losses) & np.isfinite(errors)
-        if not are_finite.all():
-            raise DivergedError(_LOSS_OVERFLOWS, index=int(np.argmin(are_finite)))
+        have_sums = (losses <= LARGEST_TERM) & (errors <= LARGEST_TERM)
+        if not have_sums.all():
+            raise DivergedError(_LOSS_OVERFLOWS, index=int(np.argmin(have_sums)))
         return losses, errors
 
 

@@ -20,6 +20,7 @@ from tests.docs.pages import section, table_rows
 from tests.service import bad_requests
 from tests.service.api import Api, check_problem, openapi, serving, serving_on
 from tests.service.definitions import MEAN, POMDR
+from tests.service.test_states import put, take
 from tests.service.worker import Clock
 
 pytestmark = pytest.mark.anyio
@@ -164,12 +165,30 @@ async def test_an_expired_id_changes_nothing(clocked: SqliteStore, clock: Clock)
 
 
 async def test_large_values_that_fit_are_learned(memory: Api) -> None:
-    await memory.create(MEAN, y_range=[0.0, 1e150])
-    await memory.update(1e150, x=[1e150])
-    await memory.update(5e149, x=[-1e150])
-    assert (await memory.predict([0.0], wait=False))["value"] == pytest.approx(7.5e149)
+    await memory.create(MEAN, y_range=[0.0, 1e145])
+    await memory.update(1e145, x=[1e150])
+    await memory.update(5e144, x=[-1e150])
+    assert (await memory.predict([0.0], wait=False))["value"] == pytest.approx(7.5e144)
     found = await memory.http.get("/sessions/s")
     json.loads(found.content, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+
+
+@pytest.mark.parametrize("kind", ["mean", "kernel-ridge"])
+async def test_a_session_survives_errors_whose_squares_overflow_in_sum(memory: Api, kind: str) -> None:
+    await memory.create({"kind": kind})
+    for i in range(40):
+        answer = await memory.http.post(
+            "/sessions/s/update", json={"x": [i / 40.0], "y": (0.0, 1.3e154, 0.0, 1e145)[i % 4]}
+        )
+        assert answer.status_code in (200, 422), answer.text
+    snapshot, _ = await take(memory)
+    copied = await put(memory, snapshot, "copy", If_None_Match="*")
+    assert copied.status_code == 201, copied.text
+    expected = await memory.predict([0.5], wait=False) | {"session": "copy"}
+    assert await memory.predict([0.5], "copy", wait=False) == expected
+    for path in ("", "/history"):
+        found = await memory.http.get(f"/sessions/copy{path}")
+        json.loads(found.content, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 
 @pytest.mark.parametrize("wanted", ["abc-123", None])
