@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from okl.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
+from service.store import sqlite_checkpoints
 from service.store.base import Applied, Committed, Limits, Store, Waiting
 from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
@@ -383,6 +384,20 @@ async def test_expired_predictions_whose_truths_came_take_no_room_of_others(path
     await append_ids(store, "a", "b")
     assert await what(store, "q") == Waiting("q", hold("q").blob, is_expired=True)
     await store.close()
+
+
+@pytest.mark.parametrize(("commits", "size"), [(40, 1), (1, 300_000)])
+async def test_the_log_is_copied_into_the_file_while_the_store_is_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch, commits: int, size: int
+) -> None:
+    """Whether many small commits or a large one have filled it."""
+    monkeypatch.setattr(sqlite_checkpoints, "CHECKPOINT_BYTES", 300_000)
+    async with opened(path) as store:
+        await store.create(NAME, RECORD, FIRST)
+        before = os.path.getsize(path)  # noqa: ASYNC240
+        for i in range(commits):
+            await append_ids(store, f"a{i}", blob=bytes(size))
+        await asyncio.to_thread(wait_until, lambda: path.stat().st_size > before)
 
 
 async def test_a_checkpoint_is_made_once_the_file_can_be_written_again(path: Path) -> None:
