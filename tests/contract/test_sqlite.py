@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from okl.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
-from service.store import sqlite_checkpoints
+from service.store import sqlite_checkpoints, sqlite_file
 from service.store.base import Applied, Committed, Limits, Store, Waiting
 from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
@@ -251,6 +251,28 @@ async def test_a_file_that_was_put_back_is_used_again(path: Path) -> None:
             await store.ping()
         os.rename(path.with_suffix(".away"), path)
         await append_ids(store, "a")
+
+
+@pytest.mark.parametrize(
+    ("mount", "kind"),
+    [
+        (b"server:/ {} nfs4 rw 0 0\n", "nfs4"),
+        (b"server:/ {}\\040of\\040others nfs4 rw 0 0\n", None),
+        (b"/dev/sda1 {} ext4 rw 0 0\nserver:/ {}/a\\040b cifs rw 0 0\n", "cifs"),
+        (b"server:/ /mnt/caf\xe9\xe2\x80\xa8 nfs rw 0 0\n/dev/sda1 {} ext4 rw 0 0\n", None),
+    ],
+)
+async def test_a_network_file_system_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: bytes, kind: str | None
+) -> None:
+    """By the mount that is nearest to the file; the kernel escapes spaces, and leaves bytes that are no UTF-8."""
+    folder = tmp_path / "sessions" / "a b"
+    folder.mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(b"/dev/root / ext4 rw 0 0\n" + mount.replace(b"{}", str(folder.parent).encode()))
+    monkeypatch.setattr(sqlite_file, "MOUNTS", mounts)
+    store = open_store(f"sqlite:///{folder / 'file'}")
+    assert [f"({kind})" in warning for warning in await store.warnings()] == [True] * (kind is not None)
 
 
 @contextmanager
