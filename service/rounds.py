@@ -136,7 +136,7 @@ class Rounds:
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """Learn the truth of one round, then predict the next, in one commit."""
-        return Stepped.of(await self._ask(name, requests.halves(report, self.question(x, id, wait))))
+        return Stepped.of(await self._ask(name, requests.halves(report, self.question(x, id, wait, report.id))))
 
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Play many rounds in order, committed together."""
@@ -151,8 +151,12 @@ class Rounds:
         """Play the champion's steps on a challenger."""
         return await self._ask_one(ExcerptPlayed, name, excerpt)
 
-    def question(self, x: Input, id: str | None, wait: bool) -> Question:
-        return Question(x, (id or self.new_id()) if wait else None)
+    def question(self, x: Input, id: str | None, wait: bool, settled: str | None = None) -> Question:
+        """The question for a prediction; without an `id` it gets a new one, not the one `settled` by the same request."""
+        if id is None and (id := self.new_id()) == settled:
+            # A client can guess the next id; a truth whose prediction the same request makes would never have its turn.
+            id = self.new_id()
+        return Question(x, id if wait else None)
 
     def new_id(self) -> str:
         """Return an id that no worker has made before."""

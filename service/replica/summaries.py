@@ -38,11 +38,11 @@ class Summaries:
 
     def note(self, replica: Replica) -> None:
         """Schedule a summary of a session that has new rounds, or has predicted."""
-        if replica.name not in self._due:
-            self._due[replica.name] = replica
-            if self._timer is None:
-                wait_s = max(EVERY_S, SHARE * self._spent_s)
-                self._timer = asyncio.get_running_loop().call_later(wait_s, self._start)
+        # The copy that was noted before may have been evicted since, without these rounds.
+        self._due[replica.name] = replica
+        if self._timer is None:
+            wait_s = max(EVERY_S, SHARE * self._spent_s)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._start)
 
     async def close(self) -> None:
         """Write the summaries that are due."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from okl.measures import MISTAKE_RATE, error_name
 from okl_core.monitoring.verdict import Judgement
@@ -23,7 +24,8 @@ class Summary:
     """A session after round `t`. `error` and `rate` (rounds a second) are those of the last rounds.
 
     `alarms` counts all, `alarm` is the latest. `expires_s`: how long predictions wait, if the session sets it. `asked_at`:
-    when a worker last predicted, within seconds, by the store's clock, for a session made by a `template`.
+    when a worker last predicted, within seconds, by the store's clock, for a session made by a `template`. `loss` is None if
+    it is not finite.
     """
 
     kind: str
@@ -31,7 +33,7 @@ class Summary:
     nbytes: int = 0
     error_name: str | None = None
     error: float | None = None
-    loss: float = 0.0
+    loss: float | None = 0.0
     coverage: float | None = None
     took_s: float | None = None
     rate: float = 0.0
@@ -87,15 +89,12 @@ def encode_summary(summary: Summary) -> bytes:
     return to_json({name: value for name, value in document.items() if value is not None}, inf_nan_mode="null")
 
 
+_SUMMARY = TypeAdapter(Summary)
+
+
 def decode_summary(blob: bytes) -> Summary:
     """Decode a summary, ignoring fields of other builds; one that cannot be read has the kind "unknown"."""
     try:
-        document: dict[str, Any] = from_json(blob)
-        verdict, alarm = document.pop("verdict", None), document.pop("alarm", None)
-        return Summary(
-            **{name: value for name, value in document.items() if name in Summary.__slots__},
-            verdict=None if verdict is None else Judgement(**verdict),
-            alarm=None if alarm is None else Alarm(**alarm),
-        )
-    except (ValueError, TypeError, AttributeError):
+        return _SUMMARY.validate_json(blob, strict=True)
+    except ValueError:
         return Summary("unknown")

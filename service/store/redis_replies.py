@@ -44,7 +44,7 @@ COUNTERS = struct.Struct("<9d")
 """As in `lua/session.lua`: updated at, due at, journal bytes, number waiting, their bytes, bytes of the expired, number
 remembered, their bytes, never_came."""
 
-_DAMAGE = (ValueError, TypeError, struct.error)
+_DAMAGE = (ValueError, TypeError, OverflowError, struct.error)
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -204,10 +205,16 @@ def _identity(path: str) -> tuple[int, ...]:
 def _network_file_system(path: Path) -> str | None:
     """The kind of network file system that holds the path; None if there is none or it is unknown."""
     try:
-        mounts = [line.split()[1:3] for line in MOUNTS.read_text().splitlines()]
+        lines = MOUNTS.read_bytes().split(b"\n")
     except OSError:
         return None
+    mounts = [line.split(b" ")[1:3] for line in lines if line]
     parents = {str(parent) for parent in path.resolve().parents}
-    kinds = {point: kind for point, kind in mounts if point in parents}
+    kinds = {name: kind.decode() for point, kind in mounts if (name := _mounted_at(point)) in parents}
     kind = kinds[max(kinds, key=len)] if kinds else ""
     return kind if kind in NETWORK_FILE_SYSTEMS else None
+
+
+def _mounted_at(point: bytes) -> str:
+    """A mount point as a path: the kernel writes a space as \\040, and other bytes as they are."""
+    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8)]), point))

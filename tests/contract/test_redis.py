@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import AsyncIterator, Callable
 from unittest.mock import ANY
@@ -119,6 +120,8 @@ DAMAGE: dict[str, Callable[[redis.Redis], object]] = {
     "snapshot": flip_head("snapshot"),
     "lost counters": lambda server: server.hdel(key("head"), "counters"),
     "cut counters": lambda server: server.hset(key("head"), "counters", b"short"),
+    "infinite counters": lambda server: server.hset(key("head"), "counters", struct.pack("<9d", *[math.inf] * 9)),
+    "NaN counters": lambda server: server.hset(key("head"), "counters", struct.pack("<9d", *[math.nan] * 9)),
     "lost tip": lambda server: server.hdel(key("head"), "tip"),
     "lost record": lambda server: server.hdel(key("head"), "record"),
     "lost snapshot": lambda server: server.delete(key("snap")),

@@ -94,6 +94,24 @@ async def test_an_option_of_the_driver_is_taken(url: str) -> None:
     open_store(url)
 
 
+@pytest.mark.parametrize(
+    ("option", "least", "most"),
+    [
+        ("db", 0, 2**31 - 1),
+        ("max_connections", 1, 65_535),
+        ("health_check_interval", 0, 86_400),
+        ("wait_ms", 1, 30_000),
+        ("wait_replicas", 0, 1_000),
+    ],
+)
+def test_a_whole_number_may_be_at_either_end_of_its_range_but_not_beyond(option: str, least: int, most: int) -> None:
+    for number in (least, most):
+        open_store(f"redis://host?{option}={number}")
+    for number in (least - 1, most + 1):
+        with pytest.raises(ConfigurationError, match=f"from {least} to {most}"):
+            open_store(f"redis://host?{option}={number}")
+
+
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_an_error_names_neither_the_server_nor_a_secret_and_the_log_names_the_server(
     scheme: str, caplog: pytest.LogCaptureFixture

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from okl.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
+from service.store import sqlite_checkpoints, sqlite_file
 from service.store.base import Applied, Committed, Limits, Store, Waiting
 from service.store.opening import open_store
 from service.store.sqlite import SqliteStore
@@ -252,6 +253,28 @@ async def test_a_file_that_was_put_back_is_used_again(path: Path) -> None:
         await append_ids(store, "a")
 
 
+@pytest.mark.parametrize(
+    ("mount", "kind"),
+    [
+        (b"server:/ {} nfs4 rw 0 0\n", "nfs4"),
+        (b"server:/ {}\\040of\\040others nfs4 rw 0 0\n", None),
+        (b"/dev/sda1 {} ext4 rw 0 0\nserver:/ {}/a\\040b cifs rw 0 0\n", "cifs"),
+        (b"server:/ /mnt/caf\xe9\xe2\x80\xa8 nfs rw 0 0\n/dev/sda1 {} ext4 rw 0 0\n", None),
+    ],
+)
+async def test_a_network_file_system_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: bytes, kind: str | None
+) -> None:
+    """By the mount that is nearest to the file; the kernel escapes spaces, and leaves bytes that are no UTF-8."""
+    folder = tmp_path / "sessions" / "a b"
+    folder.mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(b"/dev/root / ext4 rw 0 0\n" + mount.replace(b"{}", str(folder.parent).encode()))
+    monkeypatch.setattr(sqlite_file, "MOUNTS", mounts)
+    store = open_store(f"sqlite:///{folder / 'file'}")
+    assert [f"({kind})" in warning for warning in await store.warnings()] == [True] * (kind is not None)
+
+
 @contextmanager
 def full_disk(path: Path) -> Iterator[None]:
     """Limit the size of this process's files to little more than the present write-ahead log."""
@@ -383,6 +406,20 @@ async def test_expired_predictions_whose_truths_came_take_no_room_of_others(path
     await append_ids(store, "a", "b")
     assert await what(store, "q") == Waiting("q", hold("q").blob, is_expired=True)
     await store.close()
+
+
+@pytest.mark.parametrize(("commits", "size"), [(40, 1), (1, 300_000)])
+async def test_the_log_is_copied_into_the_file_while_the_store_is_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch, commits: int, size: int
+) -> None:
+    """Whether many small commits or a large one have filled it."""
+    monkeypatch.setattr(sqlite_checkpoints, "CHECKPOINT_BYTES", 300_000)
+    async with opened(path) as store:
+        await store.create(NAME, RECORD, FIRST)
+        before = os.path.getsize(path)  # noqa: ASYNC240
+        for i in range(commits):
+            await append_ids(store, f"a{i}", blob=bytes(size))
+        await asyncio.to_thread(wait_until, lambda: path.stat().st_size > before)
 
 
 async def test_a_checkpoint_is_made_once_the_file_can_be_written_again(path: Path) -> None:

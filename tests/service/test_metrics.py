@@ -27,6 +27,7 @@ from service.telemetry.census import Census
 from service.telemetry.counts import Counts
 from service.telemetry.families import OPENMETRICS, STORE_FAMILIES, TEXT, WORKER_FAMILIES
 from service.telemetry.timed_store import TimedStore
+from tests.contract.store_calls import head
 from tests.redis_server import connect
 from tests.service.api import Api, serving
 from tests.service.definitions import MEAN, define
@@ -333,3 +334,15 @@ def test_every_count_is_told_and_begins_at_zero() -> None:
     told = {name for name, _, _ in found}
     counters = {family.name for family in WORKER_FAMILIES if family.type == "counter" and len(family.labels) == 1}
     assert counters - {"okl_worker_cpu_seconds"} <= told
+
+
+@pytest.mark.parametrize("summary", [b'{"kind": 5}', b'{"kind": "mean", "loss": "1"}', b"[" * 4_000])
+async def test_a_summary_that_makes_no_sense_hides_no_other_session(memory: Api, summary: bytes) -> None:
+    """It came with a file that was made up, or was damaged in the store."""
+    for name in ("damaged", "sound"):
+        await memory.create(MEAN, name)
+    assert await memory.store.summarize("damaged", (await head(memory.store, "damaged")).tip, summary)
+    found = await scrape(memory)
+    for name, kind in (("damaged", "unknown"), ("sound", "mean")):
+        labels = frozenset({("session", name), ("kind", kind)})
+        assert found["okl_session_rounds_total", labels] == 0.0

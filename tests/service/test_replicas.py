@@ -130,3 +130,17 @@ async def test_a_copy_that_is_dropped_knows_nothing_wrong(clock: Clock) -> None:
         clock.skip(20.0)
         with pytest.raises(PredictionNotFound):
             await worker.rounds.update("a", Report(1.0, "p0"))
+
+
+async def test_a_list_has_the_rounds_of_a_copy_that_was_evicted_and_loaded_again() -> None:
+    store = ModelStore()
+    async with working(store, resident_bytes=4096) as worker:
+        for name in ("a", "b"):
+            await worker.sessions.create(define(MEAN, name))
+        for _ in range(3):
+            for name in ("a", "b"):
+                await worker.rounds.update(name, Report(1.0, None, [1.0]))
+                assert (await worker.sessions.inspect(name)).t
+                assert len(worker.rounds.replicas) == 1
+        await worker.rounds.summaries.close()
+        assert [head.summary_round for head in (await store.list(None, 9)).heads] == [3, 3]
