@@ -73,6 +73,14 @@ def test_the_dictionary_is_drawn_of_learners_that_store_points(points: float, is
     assert "bytes" in ids
 
 
+@pytest.mark.parametrize(("name", "is_drawn"), [("waiting", True), ("never_came", True), ("other", False)])
+def test_what_waits_is_drawn_if_anything_ever_waited(name: str, *, is_drawn: bool) -> None:
+    told = copy.deepcopy(MadeUp().documents["demand"])
+    rounds = len(told["history"]["points"]["t"])
+    told["history"]["points"] |= {"waiting": [0] * rounds, "never_came": [0] * rounds, name: [0] * (rounds - 1) + [1]}
+    assert ("waits" in [chart.id for chart in charts.of_session(told).charts]) == is_drawn
+
+
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 512])
 def test_rows_are_spread_over_all_rounds(length: int) -> None:
     found = charts.spread(length)
