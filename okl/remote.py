@@ -20,7 +20,7 @@ from okl.frames import Form, array_of
 from okl.masking import shown_url
 from okl.routes import Learner
 from okl.session import Session
-from okl.values import column
+from okl.values import column, rows
 from okl_core.contract.truth_choice import for_truths
 from okl_core.types import F64
 
@@ -85,8 +85,9 @@ class _Remote:
         self.session.learn(x, y)
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """Learn the rows in order."""
-        if truths := column(y):
+        """Learn the rows in order; none are no error. Raises ValueError if there are not as many truths."""
+        truths = column(y)
+        if truths or rows(X):
             self.session.play(X, truths)
 
     def _forecasts(self, X: Any) -> Predictions:

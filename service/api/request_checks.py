@@ -255,15 +255,15 @@ class Exchange:
             is_whole = not message.get("more_body", False)
             size = len(message.get("body", b""))
             received += size
-            if received > SMALL_BYTES:
+            if received > bodies.max_bytes:
+                self._refusal = too_large(bodies.max_bytes)
+            elif received > SMALL_BYTES:
                 self.held += size
                 bodies.held += size
-                if received > bodies.max_bytes:
-                    self._refusal = too_large(bodies.max_bytes)
-                elif bodies.held > bodies.most:
+                if bodies.held > bodies.most:
                     self._refusal = Overloaded("Too many large requests at once; try again.")
-                if self._refusal is not None:
-                    raise self._refusal
+            if self._refusal is not None:
+                raise self._refusal
             return message
 
         self._receive = bounded

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import from_json
 
 from okl.errors import PayloadTooLarge, ServiceError
 from okl_core.contract.wrong_fields import MISSING
@@ -29,7 +30,8 @@ SLICE_BYTES: Final = 32 << 10
 MAX_MEMBERS: Final = 100
 
 _BLANK = re.compile(rb"[ \t\r\n]*")
-_KEY = re.compile(rb'[ \t\r\n]*"([^"\\]{0,64})"[ \t\r\n]*:[ \t\r\n]*')
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 _NEXT = re.compile(rb"[ \t\r\n]*([,}])")
 _SHORT = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^\[{",}\] \t\r\n]++', re.DOTALL)
 _QUOTE, _COMMA = 0x22, 0x2C
@@ -133,12 +135,10 @@ class SlicedReader(Generic[M]):
         if following is not None and following[1] == b"}":
             at = following.end()
         while following is None or following[1] == b",":
-            key = _KEY.match(data, at)
             if len(rest) > MAX_MEMBERS:
                 raise invalid("", f"must have at most {MAX_MEMBERS} members")
-            if key is None:
-                raise _malformed(at, "expected the name of a member")
-            name, at = key[1].decode("utf-8", "replace"), key.end()
+            start = _after_blank(data, at)
+            name, at = _name_at(data, start)
             if name in arrays:
                 raise invalid(f"/{name}", "appears twice")
             if name in self._slices and data[at : at + 1] == b"[":
@@ -149,11 +149,12 @@ class SlicedReader(Generic[M]):
                     self._check_whole(name, data[value:at])
                     arrays[name] = None  # the only valid value that is not an array
                 else:
-                    rest.append(data[key.start() : at])
+                    rest.append(data[start:at])
             following = _NEXT.match(data, at)
             if following is None:
                 raise _malformed(at, "expected a comma or the end of the object")
             at = following.end()
+            await asyncio.sleep(0)
         if _after_blank(data, at) < len(data):
             raise _malformed(at, "unexpected text after the object")
         return arrays, rest
@@ -315,6 +316,18 @@ def _most_of(field: FieldInfo) -> int | None:
 def _after_blank(data: bytes, at: int) -> int:
     found = _BLANK.match(data, at)
     return at if found is None else found.end()
+
+
+def _name_at(data: bytes, at: int) -> tuple[str, int]:
+    """The name of the member that begins at `at`, and where its value begins. Raises MalformedBody."""
+    text = _TEXT.match(data, at, at + SLICE_BYTES)
+    colon = None if text is None else _COLON.match(data, text.end())
+    if text is None or colon is None:
+        raise _malformed(at, "expected the name of a member")
+    try:
+        return from_json(text[0]), colon.end()
+    except ValueError:
+        raise _malformed(at, "the name of a member is wrong") from None
 
 
 def _long_row(pointer: str, limits: BodyLimits) -> ServiceError:

@@ -231,3 +231,13 @@ def test_truths_in_other_forms(client: Client) -> None:
     assert remote.session.describe()["t"] == 4
     with pytest.raises(errors.WrongType, match="one column"):
         remote.learn_many([[1.0]], pd.DataFrame({"y": ["a"], "z": ["b"]}))
+
+
+@pytest.mark.parametrize("truths", [0, 1, 3])
+def test_as_many_truths_as_rows(client: Client, truths: int) -> None:
+    remote = okl.RemoteRegressor(client, "s", "mean")
+    remote.learn_many([], [])
+    with pytest.raises(ValueError, match="2 inputs and"):
+        remote.learn_many([[1.0], [2.0]], [1.0] * truths)
+    with pytest.raises(ValueError, match="2 inputs and"):
+        remote.partial_fit(pd.DataFrame({"a": [1.0, 2.0]}), [1.0] * truths)

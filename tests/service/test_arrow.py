@@ -301,6 +301,16 @@ def said_where_early_versions_said_it(codec: str) -> bytes:
     return bytes(body)
 
 
+@pytest.mark.parametrize(
+    ("version", "note"), [(pa.ipc.MetadataVersion.V4, None), (pa.ipc.MetadataVersion.V5, {"writer": "a note"})]
+)
+def test_an_early_version_and_a_note_of_the_writer_are_no_compression(version: Any, note: Any) -> None:
+    table, sink = of_rows(n=3), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(metadata_version=version)) as writer:
+        writer.write_batch(table.to_batches()[0], custom_metadata=note)
+    assert arrow.read(sink.getvalue().to_pybytes(), LIMITS)[1] == TRUTHS[:3]
+
+
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_buffers_that_are_compressed_unseen_are_refused(codec: str) -> None:
     body = said_where_early_versions_said_it(codec)

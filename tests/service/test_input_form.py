@@ -156,3 +156,16 @@ async def test_a_declared_session_of_lists_is_asked_by_a_list_before_its_first_r
 
 def test_what_is_not_known_yet_is_made_up() -> None:
     assert input_form({"session": {"fields": None, "dim": None}, "now": NOW}).example == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "example"),
+    [
+        ({"0": "number", "1": "number"}, [0.0, 0.0]),
+        ({"area": "number", "rooms": "number"}, {"area": 0.0, "rooms": 0.0}),
+        ({"0": "number", "1": "boolean"}, {"0": 0.0, "1": False}),
+    ],
+)
+def test_an_input_is_a_list_if_all_fields_are_numbers_without_names(fields: dict[str, str], example: Any) -> None:
+    found = [{"name": name, "type": kind, "columns": [i]} for i, (name, kind) in enumerate(fields.items())]
+    assert input_form({"session": {"fields": found}, "now": NOW}).example == example

@@ -191,6 +191,23 @@ async def test_a_stream_of_events_ends_with_its_key(monkeypatch: pytest.MonkeyPa
     assert peer.heard[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
+async def test_a_stream_that_has_not_begun_is_refused_when_its_key_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(authentication, "SEEN_S", 0.05)
+    key, text = mint("k", KeyScope.READ, now=0.0)
+    app, revoke = await behind(slow, key)
+    peer = Peer()
+    scope = socket("/sessions/s/events", authorization=f"Bearer {text}") | {"type": "http", "method": "GET"}
+    listening = asyncio.create_task(app(scope, peer.receive, peer.send))
+    await asyncio.sleep(0.1)
+    assert not listening.done()
+    await revoke()
+    await asyncio.wait_for(listening, 5.0)
+    assert [message.get("status") for message in peer.heard] == [Unauthenticated.status, None]
+
+
 async def test_who_leaves_ends_the_stream_behind_him() -> None:
     key, text = mint("k", KeyScope.READ, now=0.0)
     ended = asyncio.Event()

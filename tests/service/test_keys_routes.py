@@ -240,6 +240,19 @@ async def test_no_wrong_key_opens_a_route(keyed: Keyed, rule: AccessRule) -> Non
         assert found.headers["www-authenticate"] == 'Bearer realm="okl"', what
 
 
+async def test_what_is_wrong_with_the_credentials_is_told(keyed: Keyed) -> None:
+    wrong = wrong_keys(keyed.keys)
+    told = {
+        "A key is required": ("none", "basic"),
+        "This key is not valid": ("wrong secret", "expired"),
+        "You are no longer signed in": ("forged cookie",),
+    }
+    for detail, names in told.items():
+        for name in names:
+            found = await keyed.api.http.get("/sessions", headers=wrong[name])
+            assert check_problem(found, "unauthenticated")["detail"].startswith(detail), name
+
+
 async def test_two_keys_are_none(keyed: Keyed) -> None:
     given = [("Authorization", f"Bearer {keyed.keys['admin'].text}")] * 2
     found = await keyed.api.http.get("/sessions", headers=given)

@@ -147,7 +147,11 @@ def test_a_row_whose_arithmetic_fails_is_named(url: str, client: Client, kind: s
     assert client.inspect("s")["t"] == 5
 
 
-@pytest.mark.parametrize("body", [b"", b"\n\n", b"{}{}\n", b'{"x":[1],\n"y":1}\n', b"[1]\n", b"\xff\n"])
+HALVES = b'{"x":[0\n1],"y":"no"}\n'
+"""Two lines that are no JSON, and with a comma between them a round."""
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"{}{}\n", b'{"x":[1],\n"y":1}\n', b"[1]\n", b"\xff\n", HALVES])
 def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
     answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
     assert answer.status_code in (400, 422)

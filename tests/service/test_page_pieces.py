@@ -73,6 +73,14 @@ def test_the_dictionary_is_drawn_of_learners_that_store_points(points: float, is
     assert "bytes" in ids
 
 
+@pytest.mark.parametrize(("name", "is_drawn"), [("waiting", True), ("never_came", True), ("other", False)])
+def test_what_waits_is_drawn_if_anything_ever_waited(name: str, *, is_drawn: bool) -> None:
+    told = copy.deepcopy(MadeUp().documents["demand"])
+    rounds = len(told["history"]["points"]["t"])
+    told["history"]["points"] |= {"waiting": [0] * rounds, "never_came": [0] * rounds, name: [0] * (rounds - 1) + [1]}
+    assert ("waits" in [chart.id for chart in charts.of_session(told).charts]) == is_drawn
+
+
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 512])
 def test_rows_are_spread_over_all_rounds(length: int) -> None:
     found = charts.spread(length)
@@ -102,13 +110,16 @@ def test_a_sparkline() -> None:
         (formats.count, 1234567, "1,234,567"),
         (formats.number, 0.12345678, "0.1235"),
         (formats.number, 123456.7, "123,457"),
+        (formats.number, 1000.0, "1,000"),
         (formats.number, 1e-7, "1.000e-07"),
         (formats.number, -1e300, "-1.000e+300"),
         (formats.share, 0.1234, "12.3 %"),
         (formats.size, 999, "999 B"),
         (formats.size, 2_345_678, "2.3 MB"),
+        (formats.size, 12e15, "12000 TB"),
         (formats.duration, 0.00034, "340 µs"),
         (formats.duration, 7.0, "7 s"),
+        (formats.duration, 90, "1.5 min"),
         (formats.duration, 5400, "1.5 h"),
         (formats.duration, 0, "0 s"),
         (formats.rate, 0.034, "0.034"),
@@ -122,6 +133,14 @@ def test_how_a_value_is_told(say: Any, value: Any, told: str) -> None:
     assert say(value) == told
     if say not in (formats.value, formats.moment):
         assert say(None) == formats.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("at", "ago", "until"),
+    [(940.0, "1 min ago", "now"), (1000.0, "now", "now"), (1001.9, "now", "in 1 s"), (None, "–", "–")],
+)
+def test_a_time_is_told_from_now(at: float | None, ago: str, until: str) -> None:
+    assert (formats.ago(at, 1000.0), formats.until(at, 1000.0)) == (ago, until)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 import pytest
 from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from service.api.body_route import BodyRoute, reply
-from service.api.request_checks import MAX_HEADER_BYTES, MAX_URI_BYTES
+from service.api.request_checks import MAX_HEADER_BYTES, MAX_URI_BYTES, RequestChecks
 from service.settings import Settings
 from tests.service.checked_app import (
     KIB,
@@ -64,6 +65,26 @@ async def test_a_body_has_a_size(path: str) -> None:
         headers = json_type | {"content-length": announced_length}
         response = await ask(app, "POST", "/raw", content=bytes(70 * KIB), headers=headers)
         problem_of(response, 413, "payload-too-large")
+
+
+@pytest.mark.parametrize("most", [KIB, 64 * KIB, 80 * KIB])
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
+async def test_a_body_may_have_as_many_bytes_as_the_setting_says(most: int, announced: bool) -> None:
+    """One more, and the route gets none of them."""
+    got: list[int] = []
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        got.append(len((await receive())["body"]))
+        await Response()(scope, receive, send)
+
+    checks = RequestChecks(route, Settings(max_body_bytes=most))
+    statuses = []
+    for size in (most, most + 1):
+        wire = Wire({"type": "http.request", "body": bytes(size), "more_body": False})
+        headers = {"content_length": str(size)} if announced else {"transfer_encoding": "chunked"}
+        await checks(scope_of(**headers), wire.receive, wire.send)
+        statuses.append(wire.sent[0]["status"])
+    assert (statuses, got) == ([200, 413], [most])
 
 
 @pytest.mark.parametrize("kinds", list(itertools.permutations(["application/x-ndjson", "application/json"])))

@@ -154,6 +154,30 @@ def test_what_is_no_json_is_refused_both_ways(body: dict[str, Any], size: int, d
     assert in_slices(broken, size) == at_once(broken)
 
 
+@pytest.mark.parametrize("name", ['x"', "\\u0078", "i\\u0064", "z", "z" * 65, 'z\\"', "z\n", "\\q", "\\ud800", "é"])
+def test_the_name_of_a_member_is_read_as_in_a_small_body(name: str) -> None:
+    others = '"y": []' if name == "\\u0078" else '"x": [1], "y": []'
+    value = "[1]" if name == "\\u0078" else '"a"'
+    data = f'{{{others}, "{name}": {value}}}'.encode()
+    try:
+        expected: Any = Body.model_validate_json(data)
+    except ValidationError as error:
+        expected = MalformedBody if error.errors()[0]["type"] == "json_invalid" else InvalidInput
+    try:
+        found: Any = asyncio.run(SlicedReader(Body, Body.in_slices).read(data, LIMITS))
+    except ServiceError as error:
+        found = type(error)
+    assert found == expected
+
+
+def test_a_row_may_be_longer_than_a_slice_wherever_it_is() -> None:
+    rows = [[1.0] * 100] * 60
+    data = json.dumps({"x": rows, "y": []}).encode()
+    limits = BodyLimits(row_bytes=len(data) // 4, row_values=150)
+    body = asyncio.run(SlicedReader(Body, Body.in_slices, slice_bytes=100).read(data, limits))
+    assert body.x == rows
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [

@@ -290,6 +290,17 @@ async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Re
     assert len(receiver.posts) == 1
 
 
+async def test_the_search_for_what_was_left_loads_no_session_that_lacks_nothing(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+        await api.create()
+        await api.call("POST", "/sessions/s/rounds", ALARMING)
+    async with served(tmp_path, receiver) as api:
+        await asyncio.sleep(0.3)
+        assert len(api.worker.rounds.replicas) == 0
+
+
 async def lose(*_: object) -> bool:
     """In place of the store's `summarize`: the worker dies before it has written the summary."""
     return False
