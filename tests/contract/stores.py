@@ -7,6 +7,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 from urllib.parse import unquote, urlsplit
@@ -82,6 +83,10 @@ class Place:
         """Everything stored there."""
         return self.case.residue(self)
 
+    def back_up(self) -> Callable[[], None]:
+        """Copy everything stored there. The answer puts the copy back; no store may be open then."""
+        return self.case.back_up(self)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreCase:
@@ -91,6 +96,7 @@ class StoreCase:
 
     make: Callable[[Place, Limits], Store]
     residue: Callable[[Place], Collection[object]]
+    back_up: Callable[[Place], Callable[[], None]]
     url_fixture: str | None = None
     is_shared: bool = True
     has_manual_clock: bool = False
@@ -114,6 +120,18 @@ def _rows(place: Place) -> Collection[object]:
     return rows
 
 
+def _file_copy(place: Place) -> Callable[[], None]:
+    copy = sqlite3.connect(":memory:")
+    with closing(sqlite3.connect(path_of(place.url))) as file:
+        file.backup(copy)
+
+    def put_back() -> None:
+        with closing(sqlite3.connect(path_of(place.url))) as file:
+            copy.backup(file)
+
+    return put_back
+
+
 def _redis(place: Place, limits: Limits) -> Store:
     return open_store(place.url, limits)
 
@@ -123,17 +141,34 @@ def _keys(place: Place) -> Collection[object]:
         return list(client.scan_iter("*"))
 
 
+def _dumps(place: Place) -> Callable[[], None]:
+    client = connect(urlsplit(place.url).port or 6379)
+    dumps = {key: client.dump(key) for key in client.scan_iter("*")}
+
+    def put_back() -> None:
+        client.flushdb()
+        for key, dump in dumps.items():
+            client.restore(key, 0, dump)
+
+    return put_back
+
+
 def _model(place: Place, limits: Limits) -> Store:
     store = ModelStore(limits, place.clock)
     store.sessions = place.model.sessions
     return store
 
 
+def _fork(place: Place) -> Callable[[], None]:
+    sessions = place.model.fork()
+    return lambda: place.model.restore(sessions)
+
+
 STORES = {
-    "model": StoreCase(_model, lambda place: place.model.sessions, is_shared=False, has_manual_clock=True),
-    "sqlite": StoreCase(_sqlite, _rows, has_manual_clock=True),
-    "redis": StoreCase(_redis, _keys, "redis_url", marks=(pytest.mark.redis,)),
-    "redis-cluster": StoreCase(_redis, _keys, "redis_cluster_url", is_cluster=True, marks=(pytest.mark.redis,)),
+    "model": StoreCase(_model, lambda place: place.model.sessions, _fork, is_shared=False, has_manual_clock=True),
+    "sqlite": StoreCase(_sqlite, _rows, _file_copy, has_manual_clock=True),
+    "redis": StoreCase(_redis, _keys, _dumps, "redis_url", marks=(pytest.mark.redis,)),
+    "redis-cluster": StoreCase(_redis, _keys, _dumps, "redis_cluster_url", is_cluster=True, marks=(pytest.mark.redis,)),
 }
 
 

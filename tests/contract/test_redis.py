@@ -16,6 +16,7 @@ from redis.asyncio.connection import ConnectionPool
 from okl.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
 from service.store import redis_scripts as scripts
 from service.store.base import (
+    Applied,
     Behind,
     Committed,
     Entry,
@@ -202,6 +203,47 @@ async def test_evicted_predictions_take_up_no_room(redis_url: str, server: redis
             answer = await store.commit(NAME, FIRST, [], holds)
             assert answer == Committed([None, None, Full()], 2, 0)
             server.delete(key("waiting"))
+
+
+async def test_a_prediction_kept_after_an_eviction_waits_as_long_as_it_was_told(
+    store: Store, server: redis.Redis
+) -> None:
+    """Although an expired one with the same id, whose time to be forgotten is left, was evicted."""
+    await store.commit(NAME, FIRST, [], [Hold("p", b"first", 0.2), Hold("q", b"another", 0.2)])
+    assert await store.cancel(NAME, "p") is True
+    assert await store.cancel(NAME, "q") is True
+    server.delete(key("waiting"))
+    late = [Hold("p", b"a longer blob", 60.0)]
+    assert await store.commit(NAME, FIRST, [], late) == Committed([None], 1, 2)
+    await asyncio.sleep(0.3)
+    await append(store, FIRST, 1)
+    assert await store.find(NAME, (await read(store)).head.tip, "p") == Found(Waiting("p", b"a longer blob"))
+
+
+@pytest.mark.parametrize("evicted", ["applied", "remembered"])
+async def test_remembered_bytes_are_never_negative_after_an_eviction(
+    redis_url: str, server: redis.Redis, evicted: str
+) -> None:
+    async with opened(redis_url, Limits(remembered_bytes=20)) as store:
+        await store.create(NAME, b"record", FIRST)
+        tip = FIRST
+        for number, progress in enumerate((Applied("p", bytes(19)), Applied("q", bytes(21)), Applied("p", b""))):
+            last = entry(tip, f"e{number}", answer=None)
+            assert isinstance(await store.commit(NAME, tip, [last], [], progress), Committed)
+            tip = last.tip
+            if number == 0:
+                server.delete(key(evicted))
+        head = (await read(store)).head
+    assert (head.remembered, head.remembered_bytes) == (1, 0)
+
+
+async def test_rounds_taken_back_after_an_eviction_are_learned_again(store: Store, server: redis.Redis) -> None:
+    """Although the order of the remembered ids is lost."""
+    before = await append(store, FIRST, 1)
+    tip = await append(store, before, 2)
+    server.delete(key("remembered"))
+    assert await store.rewind(NAME, tip, before) is True
+    assert (await append(store, before, 2)).round == 3
 
 
 async def all_luggage(store: Store) -> Luggage:

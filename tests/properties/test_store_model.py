@@ -23,6 +23,7 @@ from service.store.base import (
     Applied,
     Committed,
     Entry,
+    Gone,
     Head,
     Hold,
     Limits,
@@ -32,10 +33,10 @@ from service.store.base import (
     WaitingItem,
     WaitingPage,
 )
-from service.store.moving import FOR_GOOD, Seal, Whole
+from service.store.moving import FOR_GOOD, Luggage, Seal, Whole, aside
 from tests.budget import TIMES
 from tests.contract.stores import Place, on_stores
-from tests.oracles.model_store import ModelStore
+from tests.oracles.model_store import ModelStore, Sessions
 
 # Small enough that a few operations go past them.
 LIMITS = Limits(
@@ -91,6 +92,17 @@ def without_times(answer: Any) -> Any:
     return answer
 
 
+async def all_luggage(store: Store, name: str) -> Luggage | Gone:
+    """All pages as one."""
+    pages: list[Luggage] = []
+    while not pages or pages[-1].cursor is not None:
+        page = await store.luggage(name, pages[-1].cursor if pages else None)
+        if isinstance(page, Gone):
+            return page
+        pages.append(page)
+    return Luggage([one for page in pages for one in page.held], [one for page in pages for one in page.remembered])
+
+
 class StoreMachine(RuleBasedStateMachine):
     def __init__(self, place: Place) -> None:
         super().__init__()
@@ -109,6 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.tips: dict[str, list[Tip]] = {name: [] for name in NAMES}
         self.commits: list[Call] = []
         self.replacements: list[Call] = []
+        self.backups: list[tuple[Callable[[], None], Sessions]] = []
         self.made = 0
 
     def run(self, call: Awaitable[Any]) -> Any:
@@ -306,10 +319,46 @@ class StoreMachine(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.run(self.place.clock.pass_time(seconds))
 
-    @rule()
-    def reopen(self) -> None:
+    @rule(tail=st.sampled_from([0, 1, 2, 4, 256]), tail_bytes=st.sampled_from([0, 200, 500, 1300]))
+    def reopen(self, tail: int, tail_bytes: int) -> None:
+        """As a worker that starts with other settings."""
         self.run(self.store.close())
+        self.model.limits = replace(self.model.limits, tail=tail, tail_bytes=tail_bytes)
+        self.store = self.place.make(self.model.limits)
         self.run(self.store.open())
+
+    @rule()
+    def back_up(self) -> None:
+        self.backups.append((self.place.back_up(), self.model.fork()))
+
+    @precondition(lambda self: self.backups)
+    @rule()
+    def restore(self) -> None:
+        """Acknowledged writes are lost."""
+        put_back, sessions = self.backups[-1]
+        self.run(self.store.close())
+        put_back()
+        self.model.restore(sessions)
+        self.run(self.store.open())
+
+    @rule(to=st.sampled_from(["a", aside("a")]))
+    def move(self, to: str) -> None:
+        """The session gives way to its own copy."""
+        leaving, arriving = NOTES[::-1]
+
+        async def call(store: Store) -> object:
+            if not await store.seal("a", leaving, FOR_GOOD):
+                return False
+            whole, luggage = await store.whole("a"), await all_luggage(store, "a")
+            assert isinstance(whole, Whole)
+            assert isinstance(luggage, Luggage)
+            await store.arrive(to, whole, arriving)
+            for entry in whole.entries:
+                await store.unload(to, arriving, [entry], Luggage([], []))
+            await store.unload(to, arriving, [], luggage)
+            return await store.unseal("a", arriving), whole
+
+        self.both(call)
 
     @invariant()
     def all_that_is_beside_it(self) -> None:
@@ -317,6 +366,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.both(lambda store, name=name: store.kept(name))
             self.both(lambda store, name=name: store.kept_state(name, "x"))
             self.both(lambda store, name=name: store.head(name))
+            self.both(lambda store, name=name: store.whole(name))
 
     @invariant()
     def all_that_a_caller_can_find_out(self) -> None:

@@ -47,8 +47,9 @@ end
 
 local function remember(id, answer)
   if overdue[id] then
-    remembered_bytes = remembered_bytes - math.max(call('HSTRLEN', applied, id) - 8, 0)
-    call('LREM', remembered, id == progress and -1 or 1, id)
+    local bytes = math.max(call('HSTRLEN', applied, id) - 8, 0)
+    -- The list lacks the id if Redis has evicted it; then the bytes may have been subtracted already.
+    if call('LREM', remembered, id == progress and -1 or 1, id) == 1 then remembered_bytes = remembered_bytes - bytes end
   end
   call('HSET', applied, id, struct.pack('<d', now) .. answer)
   number_remembered = call('RPUSH', remembered, id)
@@ -123,9 +124,9 @@ if is_appending then
     forget_answers(swept_at_once + number_of_entries)
   end
 end
-if HOLDS <= #ARGV and number_waiting > 0 and call('EXISTS', waiting) == 0 then
-  -- Redis has evicted the predictions, but not their times: they would take up the room until they expire.
-  call('UNLINK', expiry, forget)
+if HOLDS <= #ARGV and call('EXISTS', waiting) == 0 and call('UNLINK', expiry, forget) > 0 then
+  -- Redis has evicted the predictions, but not their times: these would take up the room until they expire, and would make a
+  -- prediction that is kept under the same id forgotten too early.
   number_waiting, waiting_bytes, expired_bytes = 0, 0, 0
 end
 local outcomes = {}

@@ -17,6 +17,7 @@ for _, entry in ipairs(taken) do
   counters[3] = counters[3] - #blob
   is_taken[id] = true
   oldest = oldest or call('LPOS', remembered, id, 'RANK', -1)
+  if not oldest then call('HDEL', applied, id) end -- Redis may have evicted the list of the ids, but not their answers
 end
 -- Of the ids that were remembered since, those of no entry are the progress of bodies.
 local since, doomed = oldest and call('LRANGE', remembered, oldest, -1) or {}, {}
@@ -24,7 +25,7 @@ for _, id in ipairs(since) do
   if is_taken[id] or call('HEXISTS', applied, id .. '0') == 1 then doomed[#doomed + 1] = id end
 end
 for _, id in ipairs(doomed) do
-  counters[7], counters[8] = counters[7] - 1, counters[8] - (call('HSTRLEN', applied, id) - 8)
+  counters[7], counters[8] = counters[7] - 1, counters[8] - math.max(call('HSTRLEN', applied, id) - 8, 0)
   call('HDEL', applied, id)
   call('LREM', remembered, -1, id)
 end
