@@ -314,7 +314,8 @@ def test_a_frozen_session_is_deleted_from_its_page(open_real: Opened, seen: Seen
         expect(page.locator("h1")).to_have_text("Sessions")
         assert http.get("/sessions/still").status_code == 404
         assert http.delete("/sessions/moving").status_code == 204
-    assert seen.console == []
+    # The page may ask for itself once more between the deletion and its leaving.
+    assert [line for line in seen.console if "404" not in line] == []
 
 
 def test_fields_write_the_input(open_page: Opened) -> None:

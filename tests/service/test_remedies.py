@@ -34,7 +34,7 @@ async def test_a_field_of_another_name(memory: Api, x: Any, pointer: str, detail
 async def test_many_names_are_refused_as_quickly_as_they_are_taken(memory: Api) -> None:
     """Each was compared with all fields, in seconds."""
     await memory.create({"kind": "mean"}, schema={f"field{i}": "number" for i in range(2_000)}, strict=True)
-    await memory.create({"kind": "mean"}, name="all")
+    await memory.create({"kind": "mean"}, name="all", strict=False)
     spent: list[float] = []
     for session, status in (("all", 200), ("s", 422)):
         began = time.process_time()
