@@ -22,7 +22,6 @@ from typing import IO, Any, Final, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
 from okl_core.contract.arguments import checked_dim
 from okl_core.errors import StateFormatError
@@ -258,8 +257,7 @@ def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
             if sum(one.file_size for one in members) > len(blob):
                 raise StateFormatError("its parts are larger than the whole")
             arrays = {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
-        # Unlike `json`, this refuses lone surrogates, which no answer could tell.
-        meta = from_json(arrays.pop(META).tobytes())
+        meta = json.loads(arrays.pop(META).tobytes())
         version = meta["format"]
         if version == FORMAT_VERSION:
             arrays |= _parted(arrays.pop(NUMBERS), meta.pop("shapes"))

@@ -25,7 +25,6 @@ kappa / alpha, and the forecasts of aioli by as much, however small w is: by 5e-
 SINGLE_LARGEST = 1e30
 """Largest number that enters a matrix in single precision, whose sums of products overflow from 3e38 on."""
 
-
 LARGEST_TERM = 1e292
 """Largest term of a running sum, which then stays finite for 2^53 rounds."""
 
@@ -36,7 +35,7 @@ def require_finite(t: int, *numbers: float) -> None:
 
 
 def require_summable(t: int, *terms: float) -> None:
-    """Raise DivergedError for terms of running sums that may ever overflow: an infinite sum has no state to restore."""
+    """Raise DivergedError for a term whose running sum might overflow: a state with an infinite sum is not restored."""
     if not all(term <= LARGEST_TERM for term in terms):
         raise DivergedError(f"round {t}: the square of the error overflows; scale the truths down")
 

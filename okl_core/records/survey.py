@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class Survey:
         if kind == "text":
             return Field(name, kind)
         numbers = [number for value in values if (number := _measure(kind, value)) is not None]
-        middle = (sum(numbers) / len(numbers) if kind == "boolean" else _median(numbers)) if numbers else 0.0
+        middle = _mean(numbers) if kind == "boolean" else _median(numbers)
         is_missed = not self.is_strict and 0 < len(numbers) < rounds
         return Field(name, kind, has_indicator=is_missed, centre=middle)
 
@@ -145,6 +146,12 @@ def _measure(kind: FieldKind, value: Value) -> float | None:
         time = time_in(value) if isinstance(value, str) else None
         return None if time is None else time.timestamp() / 86400.0
     return number_of(value)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    """The mean, or the median if their sum overflows; 0 if there are none."""
+    mean = sum(numbers) / max(1, len(numbers))
+    return mean if math.isfinite(mean) else _median(numbers)
 
 
 def _median(numbers: Sequence[float]) -> float:

@@ -94,7 +94,7 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     """Raises InvalidInput for an input without exactly these fields, or a first one with more than numbers and booleans."""
     if isinstance(raw, dict):
         if fields is not None:
-            is_list, takes_list = "0" in raw, any(one.name == "0" for one in fields.fields[:1])
+            is_list, takes_list = "0" in raw, bool(fields.fields) and fields.fields[0].name == "0"
             if takes_list and not is_list:
                 detail = f"this session takes a list of {len(fields.fields)} numbers"
                 raise invalid("/x", detail, WrongFeatures)

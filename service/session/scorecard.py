@@ -61,7 +61,7 @@ class Issued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if either is not finite.
+    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if either is too large for a sum.
 
     `probability` is that of the learner's forecast with this value (`Learner.probability`).
     """
@@ -148,9 +148,9 @@ class Judge:
                 errors = mistakes(self.truths, values, Q, y).astype(np.float64)
             else:
                 errors = ((values - y) * self.truths.unit) ** 2
-        have_sums = (losses <= LARGEST_TERM) & (errors <= LARGEST_TERM)
-        if not have_sums.all():
-            raise DivergedError(_LOSS_OVERFLOWS, index=int(np.argmin(have_sums)))
+        are_summable = (losses <= LARGEST_TERM) & (errors <= LARGEST_TERM)
+        if not are_summable.all():
+            raise DivergedError(_LOSS_OVERFLOWS, index=int(np.argmin(are_summable)))
         return losses, errors
 
 

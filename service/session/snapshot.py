@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from json import dumps
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -88,6 +89,8 @@ def unpack(definition: Definition, blob: bytes | None, position: str, most_bytes
         return session
     try:
         arrays, meta = from_bytes(blob)
+        # Raises ValueError for an unpaired surrogate, which no answer could tell.
+        dumps(meta, ensure_ascii=False).encode()
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
         session.card = Scorecard.unpack(part_of(arrays, "card"))

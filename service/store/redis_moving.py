@@ -65,12 +65,16 @@ async def read_whole(run: Run, name: str) -> Whole | Gone:
             whole = Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, [])
         entries = await _entries(run, name, rows, reading.head.tip.round)
         try:
-            return replace(whole, entries=check_last(name, base, entries, reading.head.tip))
+            check_last(name, base, entries, reading.head.tip)
         except StoreCorrupt:
             # Some may have been taken back or replaced between two pages.
             tries -= 1
             if not tries:
                 raise
+        else:
+            # The head may count entries that Redis has evicted.
+            tail_bytes = sum(len(entry.blob) for entry in entries if entry.tip.round <= reading.start.round)
+            return replace(whole, head=replace(reading.head, tail_bytes=tail_bytes), entries=entries)
 
 
 async def _entries(run: Run, name: str, rows: Sequence[Any], to: int) -> Sequence[Entry]:

@@ -419,6 +419,22 @@ async def test_a_snapshot_after_the_journal_was_evicted_trims_nothing_behind_it(
     assert reading.head.tail_bytes <= 10
 
 
+async def test_a_whole_session_does_not_count_what_was_evicted(redis_url: str, server: redis.Redis) -> None:
+    """An import compares the bytes with the journal's, and would refuse it."""
+    async with opened(redis_url, Limits(tail=2)) as store:
+        await store.create(NAME, b"record", FIRST)
+        entries = chain(FIRST, *ids_from(1, 6), blob=b"ten bytes.", answer=None)
+        await append_all(store, entries[:3])
+        assert await store.snapshot(NAME, entries[2].tip, b"state")
+        server.delete(key("journal"))
+        await append_all(store, entries[3:])
+        assert await store.snapshot(NAME, entries[5].tip, b"state")
+        whole = await store.whole(NAME)
+    assert isinstance(whole, Whole)
+    assert (whole.base, whole.entries) == (entries[3].tip, bare(entries[4:]))
+    assert (whole.head.tail_bytes, whole.head.journal_bytes) == (20, 0)
+
+
 async def test_a_settled_prediction_leaves_nothing_behind(store: Store, server: redis.Redis) -> None:
     await store.commit(NAME, FIRST, [], [Hold("e1", b"forecast", 100.0)])
     await append(store, FIRST, 1)

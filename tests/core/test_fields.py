@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from okl_core.errors import StateFormatError
 from okl_core.records.extension import EARNED_AT, MOST_CHARACTERS, MOST_COUNTED, Extension
 from okl_core.records.fields import Field, Fields
+from okl_core.records.kept import fields_of, json_of_fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import (
     Raw,
@@ -77,6 +78,14 @@ def test_what_is_missing_is_the_median_and_tells_it_where_that_was_seen() -> Non
     assert fields.encode(flatten({"a": None, "b": None}))[:3].tolist() == [2.0, 5.0, 1.0]
     assert fields.encode(flatten({"b": 6.0}))[:3].tolist() == [2.0, 6.0, 0.0]
     assert fields.encode(flatten({"b": "no number"}))[:3].tolist() == [2.0, 5.0, 1.0]
+
+
+def test_a_missing_boolean_is_the_mean_which_stays_finite() -> None:
+    """A sum of numbers may overflow, and infinity cannot be restored."""
+    assert found([{"a": True}, {"a": False}, {"a": True}, {"a": 3}]).fields[0].centre == 1.25
+    fields = found([{"a": value} for value in (True, True, True, 1.7e308, 1.6e308)])
+    assert (fields.fields[0].kind, fields.fields[0].centre) == ("boolean", 1.0)
+    assert fields_of(json_of_fields(fields)) == fields
 
 
 def test_rows_are_records_of_their_positions() -> None:

@@ -110,6 +110,15 @@ def test_it_is_pickled_as_data_and_continues() -> None:
         assert pickle.dumps(again._learning) == pickle.dumps(model._learning)
 
 
+def test_a_label_with_an_unpaired_surrogate_is_pickled() -> None:
+    # As `os.fsdecode` makes it of a file's name.
+    model = Classifier("pomdr", warmup_rounds=8)
+    for i in range(12):
+        model.learn_one(record(i), ("\udcff.txt", "b.txt")[i % 2])
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_one(record(1)) == model.predict_one(record(1)) == "b.txt"
+
+
 def test_many_is_one_by_one() -> None:
     one, many = Regressor("kernel-ridge", warmup_rounds=40), Regressor("kernel-ridge", warmup_rounds=40)
     frame, truths = pd.DataFrame([record(i) for i in range(90)]), pd.Series(np.arange(90) % 7 * 10.0)
