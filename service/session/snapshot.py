@@ -7,13 +7,14 @@ from json import dumps
 from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import FiniteFloat, NonNegativeInt, Strict, TypeAdapter
+from pydantic import FiniteFloat, NonNegativeInt, Strict, TypeAdapter, ValidationError
 
 from okl.errors import StateCorrupt
 from okl.values import Json
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, restore
 from okl_core.contract.frozen import FreezeRule
 from okl_core.contract.state import from_bytes, part_of, prefixed, to_bytes
+from okl_core.contract.wrong_fields import in_words
 from okl_core.errors import OklError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.records.kept import arrays_of, fields_of, json_of, json_of_fields, preparation_of
@@ -118,8 +119,15 @@ def unpack(definition: Definition, blob: bytes | None, position: str, most_bytes
             session.pairing = Pairing.unpack(part_of(arrays, PAIRING), meta[PAIRING])
         session.warmup = _warmup_of(definition, part_of(arrays, "warm"))
     except (OklError, LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
-        raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error
+        raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {_told(error)}") from error
     return session
+
+
+def _told(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))} {in_words(first)}"
 
 
 def _task(task: Task | None) -> Json | None:
