@@ -153,10 +153,12 @@ class Rounds:
 
     def question(self, x: Input, id: str | None, wait: bool, settled: str | None = None) -> Question:
         """The question for a prediction; without an `id` it gets a new one, not the one `settled` by the same request."""
+        if not wait:
+            return Question(x, None)
         if id is None and (id := self.new_id()) == settled:
             # A client can guess the next id; a truth whose prediction the same request makes would never have its turn.
             id = self.new_id()
-        return Question(x, id if wait else None)
+        return Question(x, id)
 
     def new_id(self) -> str:
         """Return an id that no worker has made before."""

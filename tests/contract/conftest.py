@@ -1,14 +1,17 @@
-"""A session in each store of the contract suite."""
+"""A session in each store of the contract suite, and a client of the Redis server beside the store."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 import pytest
+import redis
 
 from service.store.base import Limits, Store
+from tests.contract.redis_sessions import port_of
 from tests.contract.store_calls import FIRST, NAME, RECORD, SUMMARY
 from tests.contract.stores import Make, Place
+from tests.redis_server import connect
 
 
 @pytest.fixture
@@ -27,3 +30,8 @@ async def limited(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> 
         return store
 
     return make
+
+
+@pytest.fixture
+def server(redis_url: str) -> redis.Redis:
+    return connect(port_of(redis_url))

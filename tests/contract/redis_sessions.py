@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from okl.errors import StoreError
 from service.store.base import DIGEST_BYTES, Hold, Limits, Store, Tip
@@ -15,6 +16,15 @@ from service.store.opening import open_store
 from tests.contract.store_calls import NAME, entry, outcomes_of
 
 T = TypeVar("T")
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 6379
+
+
+def key(name: str) -> str:
+    """The key of a part of the session."""
+    return f"okl:{{{NAME}}}:{name}"
 
 
 def first_tip() -> Tip:
