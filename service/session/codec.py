@@ -7,11 +7,11 @@ warm-up found.
 
     round    u8 version, u8 kind = 0, u32 arithmetic, moment, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
              f64 threshold, u32 lag, bytes trivial, bytes choices, bytes discovery, bytes x, lags
-    block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values,
+    block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, columns y, f64[n] values,
              f64[m] scores, f64[m] thresholds, inputs
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
     classes  as block with kind = 5, and u32[n] labels and f64[n] given before the inputs
-    weighted as block or classes with 16 added to the kind, and f64[n] weights right before the inputs
+    weighted as block or classes with 16 added to the kind, and columns weights right before the inputs
     noted    u8 version, u8 kind = 3, bytes note, then one of those above
     waiting  u8 version, u64 t, f64 at, f64[4] trivial, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
              u32 lags, u32 classes (2^32 - 1: none known yet), bytes x, lags, probabilities, seal
@@ -27,7 +27,8 @@ probabilities are the values, and `given` are the probabilities of the truths. A
 its length-prefixed note is encoded as in `service.session.pairing`. `probabilities` (f64[K]) belong to a waiting
 prediction of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are those of a `Promise`;
 in a block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`; `inputs` are u32 d and
-f64[n d] for rows of d numbers each, or u32 0 and each input as bytes x. `lags` are the f64[k] that went with x, in the
+the columns of n rows of d numbers each, or u32 0 and each input as bytes x. `columns` are encoded by
+`service.session.decimals`; of fewer than FEW rows they are f64[n d]. `lags` are the f64[k] that went with x, in the
 learner's terms; most learners have none. A block needs none: they are the truths before each of its rows. `arithmetic` is
 the CRC-32 of the string that names the arithmetic of the round.
 
@@ -53,6 +54,7 @@ from okl_core.records.record import Raw, Raws, from_bytes, to_bytes
 from okl_core.types import F64, Forecast
 
 from .coverage import Promise
+from .decimals import pack_columns, unpack_columns
 from .moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
 from .scorecard import Issued
 
@@ -70,6 +72,8 @@ _CLASS_TOLD = struct.Struct("<Id")
 _PLAIN = struct.Struct("<dddd")
 _U32 = struct.Struct("<I")
 _COUNTS = struct.Struct("<II")
+FEW = 32
+"""Of fewer rows, integers in place of doubles would save less than they cost."""
 _NOTE_HEAD = struct.Struct("<BBI")
 
 
@@ -174,13 +178,13 @@ def encode_block(entry: BlockEntry) -> bytes:
             _U32.pack(len(entry.y)),
             _U32.pack(0 if entry.promises is None else len(entry.y)),
             _sized(entry.choices),
-            entry.y.tobytes(),
+            _columns(entry.y[:, np.newaxis]),
             entry.values.tobytes(),
             b"" if entry.promises is None else entry.promises.tobytes(),
             b""
             if entry.classes is None
             else entry.classes.labels.astype("<u4").tobytes() + entry.classes.given.tobytes(),
-            b"" if entry.weight is None else entry.weight.tobytes(),
+            b"" if entry.weight is None else _columns(entry.weight[:, np.newaxis]),
             encode_inputs(entry.raws),
         )
     )
@@ -189,12 +193,12 @@ def encode_block(entry: BlockEntry) -> bytes:
 def encode_inputs(raws: Raws) -> bytes:
     """Encode the inputs of several rounds."""
     if isinstance(raws, np.ndarray):
-        return _U32.pack(raws.shape[1]) + raws.tobytes()
+        return _U32.pack(raws.shape[1]) + _columns(raws)
     if len(raws) == 1 and not isinstance(row := raws[0], dict) and len(row):
         return _U32.pack(len(row)) + row.tobytes()  # a faster path for a single round
     rows = [raw for raw in raws if not isinstance(raw, dict)]
     if len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows):
-        return _U32.pack(d) + b"".join(row.tobytes() for row in rows)
+        return _U32.pack(d) + _columns(np.array(rows))
     return _U32.pack(0) + b"".join(_sized(to_bytes(raw)) for raw in raws)
 
 
@@ -203,7 +207,7 @@ def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
     (d,) = _U32.unpack_from(blob, start)
     start += _U32.size
     if d:
-        return np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d)
+        return _uncolumns(blob, start, n, d)[0]
     raws: list[Raw] = []
     for _ in range(n):
         x, start = _unsized(blob, start)
@@ -263,18 +267,21 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
 def _decode_block(blob: bytes, start: int, kind: int, arithmetic: int, moment: Moment) -> BlockEntry:
     n, m = _COUNTS.unpack_from(blob, start)
     choices, end = _unsized(blob, start + _COUNTS.size)
-    y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
-    promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
-    end += 16 * (n + m)
+    y, end = _uncolumns(blob, end, n, 1)
+    values = np.frombuffer(blob, np.float64, count=n, offset=end)
+    promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 8 * n).reshape(2, m) if m else None
+    end += 8 * n + 16 * m
     classes = weight = None
     if kind & ~_WEIGHTED == _CLASSES:
         labels = np.frombuffer(blob, "<u4", count=n, offset=end)
         classes = NamedClasses(labels, np.frombuffer(blob, np.float64, count=n, offset=end + 4 * n))
         end += 12 * n
     if kind & _WEIGHTED:
-        weight = np.frombuffer(blob, np.float64, count=n, offset=end)
-        end += 8 * n
-    return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, classes, weight)
+        weights, end = _uncolumns(blob, end, n, 1)
+        weight = weights[:, 0]
+    return BlockEntry(
+        decode_inputs(blob, end, n), y[:, 0], values, choices, arithmetic, promises, moment, classes, weight
+    )
 
 
 def _flat(trivial: Pair | None) -> tuple[float, float, float, float]:
@@ -334,6 +341,17 @@ def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:
 def decode_answer(identity: bytes, id: str, blob: bytes) -> bytes:
     """Return the document remembered under this id. Raises StateCorrupt."""
     return _unsealed(identity, id, blob)
+
+
+def _columns(X: F64) -> bytes:
+    return X.tobytes() if len(X) < FEW else pack_columns(X)
+
+
+def _uncolumns(blob: bytes, start: int, n: int, d: int) -> tuple[F64, int]:
+    """The matrix of shape (n, d) whose bytes begin at `start`, and where they end. Raises ValueError."""
+    if n < FEW:
+        return np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d), start + 8 * n * d
+    return unpack_columns(blob, start, n, d)
 
 
 def _numbers(blob: bytes, start: int) -> F64 | None:
