@@ -23,10 +23,10 @@ log = logging.getLogger("okl.sessions")
 BYTES_PER_S = 10e6
 """Bytes of snapshots per second of learning; without this limit the largest states would be packed most of the time."""
 
-LARGE_TURNS = 4
+LARGE_TURNS = 16
 LARGE_BYTES = 4 << 20
-"""A journal of large turns holds so many of them, or so many bytes, before a snapshot: one after each block of thousands of
-rounds would cost a twentieth of the time that a fast learner takes for it."""
+"""A journal of large turns holds so many of them, or so many bytes, before a snapshot: one after each few blocks of thousands
+of rounds would cost some hundredths of the time that a fast learner takes for them."""
 
 
 class BeforeTrim(Protocol):
