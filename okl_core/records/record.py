@@ -131,6 +131,11 @@ def packed(rows: Sequence[Sequence[float]]) -> F64 | None:
         return None
 
 
+def to_list(values: Sequence[Any] | F64) -> Sequence[Any]:
+    """The elements as Python objects; those of a matrix are lists."""
+    return values.tolist() if isinstance(values, np.ndarray) else values
+
+
 def weights_of(weights: Sequence[float] | F64 | None) -> F64 | None:
     """The weights of n rounds, shape (n,); None if all are 1."""
     found = None if weights is None else np.asarray(weights, dtype=np.float64)

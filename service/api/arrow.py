@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from okl.errors import MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from okl.frames import of_one_type
-from okl_core.records.record import weights_of
+from okl_core.records.record import to_list, weights_of
 from okl_core.types import F64
 
 from ..pointers import invalid
@@ -91,7 +91,7 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, Sequen
     truths = _truths(pa, columns.pop(TRUTHS))
     if INPUTS in columns and _is_list(pa, columns[INPUTS].type):
         return _rows(pa, columns[INPUTS], limits), truths, _weights(columns.get(WEIGHTS))
-    fields = {name: _listed(_values(pa, name, column)) for name, column in columns.items()}
+    fields = {name: to_list(_values(pa, name, column)) for name, column in columns.items()}
     return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)], truths, None
 
 
@@ -254,10 +254,6 @@ def _values(pa: Any, name: str, column: pa.Array) -> list[Any] | F64:
     if _is_number(pa, column.type) and not column.null_count:
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
     return column.to_pylist()
-
-
-def _listed(values: list[Any] | F64) -> list[Any]:
-    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input] | F64:

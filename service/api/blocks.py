@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from itertools import accumulate
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,13 +24,13 @@ from starlette.types import Receive, Scope
 
 from okl.errors import PayloadTooLarge, ServiceError
 from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
-from okl_core.records.record import packed, weights_of
+from okl_core.records.record import packed, to_list, weights_of
 from okl_core.types import F64
 
 from ..keys import caller
 from ..rounds import Rounds
 from ..session.precondition import IfTip
-from ..session.requests import Batch, BodyBlock, RoundsPlayed, as_result
+from ..session.requests import Batch, BodyBlock, RoundsPlayed
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
 from .round_schemas import Weight
@@ -46,6 +46,8 @@ READ_AT_ONCE: Final = 100
 
 READ_BYTES: Final = 32 << 10
 """Bytes of a block's lines that are parsed before others get their turn; a single line may be longer."""
+
+T = TypeVar("T")
 
 _POINTER: Final = re.compile(r"/([xy])/(\d+)(.*)", re.DOTALL)
 
@@ -72,11 +74,11 @@ _ROW: Final[TypeAdapter[Row]] = TypeAdapter(Row)
 
 
 class Block(NamedTuple):
-    """Consecutive rows; `before` counts the rows before them. If all rows have equally many numbers, `x` is a matrix.
-    `weight` is None if all weights are 1."""
+    """Consecutive rows; `before` counts the rows before them. If all rows have equally many numbers, and a number as truth,
+    `x` is a matrix and `y` an array. `weight` is None if all weights are 1."""
 
     x: Sequence[Input] | F64
-    y: list[Scalar]
+    y: list[Scalar] | F64
     before: int
     weight: F64 | None = None
 
@@ -112,24 +114,21 @@ async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGen
 
 
 async def _read(lines: Sequence[bytes], before: int, limits: BodyLimits) -> Block:
-    parts: list[Sequence[Input] | F64] = []
-    y: list[Scalar] = []
-    weights: list[float] = []
+    parts: list[_Part] = []
     longest = max(map(len, lines))
     if longest > COUNTED_BYTES:
         _check_values(lines, before, limits)
     at_once = max(1, READ_BYTES // longest)
     for start in range(0, len(lines), at_once):
-        part, truths, own = _rows(lines[start : start + at_once], before + start)
-        parts.append(part)
-        y += truths
-        weights += own
+        parts.append(_part(lines[start : start + at_once], before + start))
         await asyncio.sleep(0)
-    matrices = [part for part in parts if isinstance(part, np.ndarray)]
-    if len(matrices) == len(parts) and len({part.shape[1] for part in matrices}) == 1:
-        return Block(np.concatenate(matrices), y, before, weights_of(weights))
-    x = [row for part in parts for row in (part.tolist() if isinstance(part, np.ndarray) else part)]
-    return Block(x, y, before, weights_of(weights))
+    weight = weights_of(np.concatenate([part.weight for part in parts]))
+    matrices = [part.x for part in parts if isinstance(part.x, np.ndarray)]
+    numbers = [part.y for part in parts if isinstance(part.y, np.ndarray)]
+    if len(matrices) == len(numbers) == len(parts) and len({part.shape[1] for part in matrices}) == 1:
+        return Block(np.concatenate(matrices), np.concatenate(numbers), before, weight)
+    x = [row for part in parts for row in to_list(part.x)]
+    return Block(x, [truth for part in parts for truth in to_list(part.y)], before, weight)
 
 
 def _check_values(lines: Sequence[bytes], before: int, limits: BodyLimits) -> None:
@@ -140,8 +139,15 @@ def _check_values(lines: Sequence[bytes], before: int, limits: BodyLimits) -> No
             raise _in_line(error, before + i) from None
 
 
-def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, Sequence[Scalar], Sequence[float]]:
-    """Parse the inputs, truths and weights of some lines."""
+class _Part(NamedTuple):
+    """The inputs, truths and weights of some lines."""
+
+    x: Sequence[Input] | F64
+    y: Sequence[Scalar] | F64
+    weight: F64
+
+
+def _part(lines: Sequence[bytes], before: int) -> _Part:
     try:
         rows = [_NUMBERS.decode(line) for line in lines]
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -149,9 +155,10 @@ def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, S
     else:
         x = [row.x for row in rows]
         matrix = packed(x)
-        return x if matrix is None else matrix, [row.y for row in rows], [row.weight for row in rows]
+        y, weight = np.array([row.y for row in rows]), np.array([row.weight for row in rows])
+        return _Part(x if matrix is None else matrix, y, weight)
     found = _any_rows(lines, before)
-    return [row.x for row in found], [row.y for row in found], [row.weight for row in found]
+    return _Part([row.x for row in found], [row.y for row in found], np.array([row.weight for row in found]))
 
 
 def _any_rows(lines: Sequence[bytes], before: int) -> list[Row]:
@@ -184,39 +191,18 @@ async def answers_of(
     """Yield one line per block: the answer of `POST /sessions/{s}/rounds`, and `applied`, the rows learned so far.
 
     `encode` encodes the answer. Block i has the id `key`-i. Raises the ServiceError of the first block; the error of a later
-    block is the last line.
+    block is the last line. The next block is played while a line is encoded and sent.
     """
     applied = 0
-    block: Block | None = None
-    rest: Block | None = None
-    upcoming = asyncio.ensure_future(anext(blocks, None))
     try:
-        for i in range(1 << 62):
-            block = await upcoming if rest is None else rest
-            if block is None:
-                return
-            # The body may be slow or endless: its key may have been revoked meanwhile, and each block counts as a request
-            # against the key's rate.
-            await caller.paced(asyncio.get_running_loop().time() + caller.PACED_S)
-            of_body = None if key is None else BodyBlock(key, i, block.before)
-            id = None if of_body is None else of_body.block_id
-            batch = Batch(block.x, block.y, id, if_tip if i == 0 else None, of_body, block.weight)
-            async with caller.spending(len(block.y)) as bill:
-                asked = rounds.begin(session, [batch])
-                if rest is None:
-                    # Read the next block while this one is learned.
-                    upcoming = asyncio.ensure_future(anext(blocks, None))
-                played = as_result(RoundsPlayed, (await asked)[0])
-                if played.is_duplicate:
-                    bill.waive(len(block.y))
-            rest = block.after(played.rounds)
-            applied += played.rounds
-            yield to_json(encode(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
+        async with aclosing(one_ahead(_played(rounds, session, blocks, key, if_tip))) as found:
+            async for played in found:
+                applied += played.rounds
+                yield to_json(encode(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:
-        found = _in_lines(error, applied, block)
         if not applied:
-            raise found from error
-        yield to_json({"refused": document_for(found, scope), "applied": applied}) + b"\n"
+            raise
+        yield to_json({"refused": document_for(error, scope), "applied": applied}) + b"\n"
     except ClientDisconnect:
         if not applied:
             raise
@@ -225,9 +211,47 @@ async def answers_of(
         if not applied:
             raise
         yield to_json({"refused": unexpected_document(error, scope), "applied": applied}) + b"\n"
+
+
+async def _played(
+    rounds: Rounds, session: str, blocks: AsyncGenerator[Block], key: str | None, if_tip: IfTip
+) -> AsyncGenerator[RoundsPlayed]:
+    """Play the blocks one after the other, and yield their results. The next block is read while one is learned."""
+    applied = count = 0
+    rest: Block | None = None
+    try:
+        async with aclosing(one_ahead(blocks)) as found:
+            async for block in found:
+                rest = block
+                while rest is not None:
+                    # The body may be slow or endless: its key may have been revoked meanwhile, and each block counts as a
+                    # request against the key's rate.
+                    await caller.paced(asyncio.get_running_loop().time() + caller.PACED_S)
+                    of_body = None if key is None else BodyBlock(key, count, rest.before)
+                    id = None if of_body is None else of_body.block_id
+                    batch = Batch(rest.x, rest.y, id, if_tip if count == 0 else None, of_body, rest.weight)
+                    async with caller.spending(len(batch.y)) as bill:
+                        played = await rounds.rounds(session, batch)
+                        if played.is_duplicate:
+                            bill.waive(len(batch.y))
+                    rest = rest.after(played.rounds)
+                    applied, count = applied + played.rounds, count + 1
+                    yield played
+    except ServiceError as error:
+        raise _in_lines(error, applied, rest) from error
+
+
+async def one_ahead(items: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Yield the items, of which the next is made while one is used. An error comes after the items before it."""
+    upcoming = asyncio.ensure_future(anext(items, None))
+    try:
+        while (item := await upcoming) is not None:
+            upcoming = asyncio.ensure_future(anext(items, None))
+            yield item
     finally:
         upcoming.cancel()
-        await asyncio.wait([upcoming])
+        await asyncio.gather(upcoming, return_exceptions=True)
+        await items.aclose()
 
 
 def _in_line(error: ServiceError, index: int) -> ServiceError:

@@ -207,7 +207,7 @@ async def play_lines(
     async def all_answers() -> AsyncGenerator[bytes]:
         with conversations.room(has_begun=True):
             yield first
-            async with aclosing(block_answers), aclosing(blocks):
+            async with aclosing(block_answers):
                 async for answer in block_answers:
                     yield answer
 

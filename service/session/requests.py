@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl.errors import InvalidInput, ServiceError
-from okl_core.records.record import Raw, Raws, weights_of
+from okl_core.records.record import Raw, Raws, to_list, weights_of
 from okl_core.types import F64
 
 from ..store.base import Tip
@@ -120,7 +120,7 @@ class Batch:
         """What a duplicate must repeat, besides the inputs."""
         if self.weight is None:
             return self.y
-        return [*(self.y.tolist() if isinstance(self.y, np.ndarray) else self.y), *self.weight.tolist()]
+        return [*to_list(self.y), *self.weight.tolist()]
 
     def first(self, rounds: int) -> Batch:
         """The first of these rounds."""

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from okl.errors import WrongTruth, WrongType
+from okl_core.records.record import to_list
 from okl_core.types import F64, REALS, Forecast, Interval, Target
 
 from ..pointers import invalid
@@ -158,7 +159,7 @@ class Truths:
             labels, indices = self._ordered
             at = np.minimum(np.searchsorted(labels, numbers), len(labels) - 1)
             return indices[at] if (labels[at] == numbers).all() else None
-        named: Sequence[Scalar] = ys.tolist() if isinstance(ys, np.ndarray) else ys
+        named: Sequence[Scalar] = to_list(ys)
         # Checking each label for a bool takes four times as long.
         has_bools = bool in set(map(type, named))
         found = [self.index_of(y) for y in named] if has_bools else list(map(self._indices[False].get, named))

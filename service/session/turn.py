@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from okl.errors import (
     InvalidInput,
     LimitReached,
@@ -22,7 +20,7 @@ from okl.errors import (
 )
 from okl_core import errors as core
 from okl_core.records.fields import Fields
-from okl_core.records.record import Raw, Raws, to_bytes
+from okl_core.records.record import Raw, Raws, to_bytes, to_list
 from okl_core.types import F64
 
 from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
@@ -330,8 +328,7 @@ class Turn:
         task = self.session.task
         if task is not None and (found := self.session.read_rows(batch.x, batch.y)) is not None:
             return *found, [task] * len(batch.y)
-        truths = batch.y.tolist() if isinstance(batch.y, np.ndarray) else batch.y
-        return read_in_order(self.session, batch.x, truths, self._read, _row)
+        return read_in_order(self.session, batch.x, to_list(batch.y), self._read, _row)
 
     # -- challengers ------------------------------------------------------------------------------------------------
 

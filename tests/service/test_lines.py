@@ -300,7 +300,8 @@ def test_what_a_block_takes_is_what_the_model_takes(found: list[str]) -> None:
     (block,) = asyncio.run(read())
     x = [row.tolist() if isinstance(row, np.ndarray) else row for row in block.x]
     assert repr(x) == repr([row.x for row in expected])
-    assert repr(block.y) == repr([row.y for row in expected])
+    y = block.y.tolist() if isinstance(block.y, np.ndarray) else block.y
+    assert repr(y) == repr([row.y for row in expected])
 
 
 @given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 200), st.integers(1, 7))
