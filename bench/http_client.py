@@ -47,9 +47,9 @@ class RawClient:
         self._socket = socket.create_connection((HOST, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def prepare(self, path: str, body: bytes) -> bytes:
+    def prepare(self, path: str, body: bytes, kind: str = "application/json") -> bytes:
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {kind}\r\nAccept: {kind}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
