@@ -208,8 +208,8 @@ def wait_until_up(port: int, process: subprocess.Popen[bytes], password: str | N
                 return
 
 
-def connect(port: int, password: str | None = None) -> redis.Redis:
-    return redis.Redis("127.0.0.1", port, password=password, retry=Retry(NoBackoff(), 0))
+def connect(port: int, password: str | None = None, user: str | None = None) -> redis.Redis:
+    return redis.Redis("127.0.0.1", port, username=user, password=password, retry=Retry(NoBackoff(), 0))
 
 
 def own_all_slots(port: int) -> None:

@@ -11,10 +11,14 @@ fi
 umask 077
 password=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
 hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
-# The workers can access the keys okl:*, but no command that could stop the server or read other data.
+# The workers can access the keys okl:*, but no command that could stop the server or read other data. `default` cannot
+# connect, but needs the same rights: at its start Redis reads its append-only file as this user, and leaves out every
+# transaction that has a command the user may not run. `probe` is for the health check.
+rights='~okl:* resetchannels +@all -@admin -@dangerous +info +config|get'
 cat >"$acl.new" <<END
-user default on nopass resetkeys resetchannels -@all +ping
-user okl on #$hash ~okl:* resetchannels +@all -@admin -@dangerous +info +config|get
+user default off $rights
+user okl on #$hash $rights
+user probe on nopass resetkeys resetchannels -@all +ping
 END
 printf 'redis://okl:%s@%s/0\n' "$password" "${OKL_REDIS_ADDRESS:-redis:6379}" >"$store.new"
 if [ "$(id -u)" -eq 0 ]; then

@@ -13,6 +13,9 @@ OLDEST_VERSION = (7, 0)
 
 SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 
+WRITE_AS_DEFAULT = ("ACL", "DRYRUN", "default", "HSET", "okl:{session}:head", "field", "value")
+"""Asks whether the user as whom most versions read the append-only file may write what is in it."""
+
 
 async def find_warnings(connections: Connections) -> Sequence[str]:
     infos = [_facts(reply) for reply in await connections.call_each(("INFO",))]
@@ -23,7 +26,20 @@ async def find_warnings(connections: Connections) -> Sequence[str]:
         replies = []
     configs = [_settings(server) for server in zip(*replies, strict=True)] or [_from_info(info) for info in infos]
     found = [warning for info, config in zip(infos, configs, strict=True) for warning in _warnings(info, config)]
+    if any(config.get("appendonly") == "yes" for config in configs) and not await _is_file_read(connections):
+        found.append(
+            "The Redis user `default` may not write sessions: most versions read the append-only file as this user, and "
+            "lose what it may not write. Give it the rights of this service's user; it may be off."
+        )
     return list(dict.fromkeys(found))
+
+
+async def _is_file_read(connections: Connections) -> bool:
+    """False if `default` lacks the rights; true too where this service's user may not ask."""
+    try:
+        return all(_text(reply) == "OK" for reply in await connections.call_each(WRITE_AS_DEFAULT))
+    except ResponseError:
+        return True
 
 
 def _text(value: Any) -> str:

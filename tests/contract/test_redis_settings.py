@@ -186,6 +186,20 @@ async def test_what_may_lose_sessions_is_said(tmp_path: Path) -> None:
         assert "appendfsync" in told[1]
 
 
+async def test_it_is_said_if_the_file_is_read_as_a_user_without_rights(tmp_path: Path) -> None:
+    with redis_server(tmp_path, "--appendonly", "yes") as port:
+        url = f"redis://worker:any@127.0.0.1:{port}"
+        with connect(port) as client:
+            client.acl_setuser("worker", enabled=True, nopass=True, keys=["*"], categories=["+@all"])
+            client.acl_setuser("default", enabled=False)
+        assert await warnings_of(url) == []
+        with connect(port, "any", user="worker") as client:
+            client.acl_setuser("default", enabled=False, reset=True)
+            assert ["`default`" in warning for warning in await warnings_of(url)] == [True]
+            client.acl_setuser("worker", enabled=True, commands=["-acl"])
+        assert await warnings_of(url) == []
+
+
 async def test_a_command_that_is_forbidden_is_unavailable(tmp_path: Path) -> None:
     with redis_server(tmp_path) as port:
         with connect(port) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from service.store.opening import open_store
 from tests.contract.store_calls import entry
 from tests.deployment.kept import kept_mib
 from tests.deployment.upstreams import upstreams
-from tests.redis_server import connect, free_port, redis_server
+from tests.redis_server import connect, free_port, redis_process, wait_until
 
 ROOT = Path(__file__).parents[2]
 MAKE_SECRETS = ROOT / "docker" / "redis" / "make_secrets.sh"
@@ -155,9 +157,27 @@ def test_secrets_are_made_once(tmp_path: Path) -> None:
     assert password[1] not in first[0]
 
 
+@contextlib.contextmanager
+def composed_redis(folder: Path, acl: Path, port: int) -> Iterator[None]:
+    """The server with the configuration of Compose, once its health check would succeed."""
+
+    def is_healthy() -> bool:
+        with connect(port, "none", user="probe") as probe:
+            try:
+                return bool(probe.ping())
+            except redis.ConnectionError:
+                return False
+
+    options = (str(ROOT / "docker" / "redis" / "redis.conf"), "--aclfile", str(acl))
+    with redis_process(folder, *options, port=port, is_awaited=False):
+        wait_until(is_healthy)
+        yield
+
+
 @pytest.mark.redis
-def test_redis_knows_the_workers_and_nobody_else(tmp_path: Path) -> None:
-    """All that the store asks for is allowed to its user; whoever has no password may send a ping."""
+def test_redis_knows_the_workers_and_nobody_else(tmp_path: Path, services: dict[str, dict[str, Any]]) -> None:
+    """All that the store asks for is allowed to its user; the user of the health check may send a ping."""
+    assert "--user probe --pass none" in services["redis"]["healthcheck"]["test"][1]
     port = free_port()
     acl, store = made(tmp_path, OKL_REDIS_ADDRESS=f"127.0.0.1:{port}")
 
@@ -176,18 +196,50 @@ def test_redis_knows_the_workers_and_nobody_else(tmp_path: Path) -> None:
         await opened.close()
         return list(warnings)
 
-    config = ROOT / "docker" / "redis" / "redis.conf"
-    with redis_server(tmp_path / "redis", str(config), "--aclfile", str(acl), port=port):
+    with composed_redis(tmp_path / "redis", acl, port):
         assert asyncio.run(rounds()) == []
-        with connect(port) as stranger:
-            assert stranger.ping()
-            for command in (("KEYS", "*"), ("GET", "x"), ("ACL", "LIST"), ("CONFIG", "GET", "*"), ("SHUTDOWN",)):
-                with pytest.raises(redis.exceptions.NoPermissionError):
+        commands = (("KEYS", "*"), ("GET", "x"), ("ACL", "LIST"), ("CONFIG", "GET", "*"), ("SHUTDOWN",))
+        with connect(port) as stranger, connect(port, "none", user="probe") as probe:
+            for command in (("PING",), *commands):
+                with pytest.raises(redis.exceptions.AuthenticationError):
                     stranger.execute_command(*command)
+            for command in commands:
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    probe.execute_command(*command)
+        with connect(port, "none", user="default") as stranger, pytest.raises(redis.exceptions.AuthenticationError):
+            stranger.ping()
         worker = redis.Redis.from_url(store.read_text().strip())
         for command in (("FLUSHALL",), ("CONFIG", "SET", "appendonly", "no"), ("ACL", "LIST"), ("SET", "mine", "1")):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 worker.execute_command(*command)
+
+
+@pytest.mark.redis
+def test_rounds_are_there_after_redis_has_restarted(tmp_path: Path) -> None:
+    """It reads its file as the user `default`, and leaves out the transactions that this user may not run."""
+    port = free_port()
+    acl, store = made(tmp_path, OKL_REDIS_ADDRESS=f"127.0.0.1:{port}")
+    tip = Tip(0, b"0" * 16)
+    new = entry(tip, "x")
+
+    async def learn() -> None:
+        opened = open_store(store.read_text().strip())
+        await opened.open()
+        await opened.create("s", b"record", tip)
+        await opened.commit("s", tip, [new])
+        await opened.close()
+
+    async def learned() -> Tip:
+        opened = open_store(store.read_text().strip())
+        await opened.open()
+        head = (await opened.list(None, 10)).heads[0]
+        await opened.close()
+        return head.tip
+
+    with composed_redis(tmp_path / "redis", acl, port):
+        asyncio.run(learn())
+    with composed_redis(tmp_path / "redis", acl, port):
+        assert asyncio.run(learned()) == new.tip
 
 
 # TLS

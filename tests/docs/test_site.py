@@ -16,6 +16,7 @@ import pytest
 import okl
 import okl_core
 from bench import curves
+from okl_core import diagnostics
 from tests.docs.generated import own_learners
 from tests.docs.pages import DOCS, PAGES, README, ROOT, name_of
 from tests.docs.site import ELSEWHERE, link_on_site
@@ -85,6 +86,8 @@ def test_python_names_are_on_the_site(site: Path) -> None:
     text = (site / "python-api" / "index.html").read_text()
     for name in okl_core.__all__:
         assert f'id="okl_core.{name}"' in text, name
+    for name in diagnostics.__all__:
+        assert f'id="okl_core.diagnostics.{name}"' in text, name
     for name in set(okl.__all__) - set(okl_core.__all__):
         assert f'id="{getattr(okl, name).__module__}.{name}"' in text, name
     for name in ("Client.predict", "AsyncClient.attach"):
