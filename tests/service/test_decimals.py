@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from decimal import Decimal
 
 import numpy as np
@@ -78,6 +79,24 @@ def test_more_decimals_than_the_sample_has(place: int) -> None:
     X[place] += 0.125
     assert len(pack_columns(X)) == 1 + 4 * len(X)
     assert bits(unpack_columns(pack_columns(X), 0, *X.shape)[0]) == bits(X)
+
+
+@pytest.mark.parametrize("shape", [(2 * SAMPLE - 1, 10_000), (10_000, 100)])
+def test_a_large_block_takes_little_memory_beside_it(shape: tuple[int, int]) -> None:
+    """Every number of decimals is tried, but not on all columns at once."""
+    X = np.round(np.random.default_rng(1).normal(size=shape), 3)
+    tracemalloc.start()
+    try:
+        blob = pack_columns(X)
+        packing = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        again, _ = unpack_columns(blob, 0, *shape)
+        unpacking = tracemalloc.get_traced_memory()[1] - len(blob)
+    finally:
+        tracemalloc.stop()
+    assert bits(again) == bits(X)
+    assert packing < 5 * X.nbytes
+    assert unpacking < 1.2 * X.nbytes
 
 
 @pytest.mark.parametrize("form", [0x00, 0x30, 0x10 | MOST_DECIMALS + 1, 0x80, 0xF0])
