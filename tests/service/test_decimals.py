@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from okl_core.types import F64
 from service.session import decimals
-from service.session.codec import FEW, decode_inputs, encode_inputs
+from service.session.codec import FEW, decode_inputs, encode_inputs, plain_inputs
 from service.session.decimals import DOUBLES, MOST_DECIMALS, SAMPLE, pack_columns, unpack_columns
 
 TINY, LARGEST = 5e-324, np.finfo(np.float64).max
@@ -118,9 +118,10 @@ def test_a_column_that_ends_early() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, FEW - 1, FEW, FEW + 1])
 def test_rows_and_a_matrix_have_the_same_bytes(n: int) -> None:
-    """A repeated request is recognised, whether its rows came as JSON or as Arrow."""
+    """A repeated request is recognised, whether its rows came as JSON or as Arrow, and however blocks store them."""
     X = np.round(np.random.default_rng(n).normal(size=(n, 3)), 2)
     assert encode_inputs(X) == encode_inputs(list(X))
+    assert plain_inputs(X) == plain_inputs(list(X)) == (3).to_bytes(4, "little") + bits(X)
     again = decode_inputs(encode_inputs(X), 0, n)
     assert bits(np.array(again)) == bits(X)
     assert (len(encode_inputs(X)) < X.nbytes / 2) == (n >= FEW)
