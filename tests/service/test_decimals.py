@@ -69,8 +69,10 @@ def test_decimals_take_the_narrowest_integers(places: int, width: int, data: st.
 
 def test_a_column_does_not_spoil_the_others() -> None:
     rng = np.random.default_rng(1)
-    prices, labels, any = rng.integers(1, 10_000, 500) / 100, rng.integers(0, 2, 500) * 2.0 - 1.0, rng.normal(size=500)
-    assert len(pack_columns(np.column_stack((prices, any, labels)))) == 3 + 500 * (2 + 8 + 1)
+    X = rng.normal(size=(500, 3))
+    X[:, 0] = rng.integers(1, 10_000, 500) / 100
+    X[:, 2] = rng.integers(0, 2, 500) * 2.0 - 1.0
+    assert len(pack_columns(X)) == 3 + 500 * (2 + 8 + 1)
 
 
 @pytest.mark.parametrize("place", [1, SAMPLE, -1])
