@@ -192,14 +192,14 @@ def encode_block(entry: BlockEntry) -> bytes:
 
 def encode_inputs(raws: Raws) -> bytes:
     """Encode the inputs of several rounds."""
-    if isinstance(raws, np.ndarray):
-        return _U32.pack(raws.shape[1]) + _columns(raws)
-    if len(raws) == 1 and not isinstance(row := raws[0], dict) and len(row):
-        return _U32.pack(len(row)) + row.tobytes()  # a faster path for a single round
-    rows = [raw for raw in raws if not isinstance(raw, dict)]
-    if len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows):
-        return _U32.pack(d) + _columns(np.array(rows))
-    return _U32.pack(0) + b"".join(_sized(to_bytes(raw)) for raw in raws)
+    X = _as_matrix(raws)
+    return _records(raws) if X is None else _U32.pack(X.shape[1]) + _columns(X)
+
+
+def plain_inputs(raws: Raws) -> bytes:
+    """The bytes by which inputs are recognised: they do not depend on how blocks store numbers."""
+    X = _as_matrix(raws)
+    return _records(raws) if X is None else _U32.pack(X.shape[1]) + X.tobytes()
 
 
 def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
@@ -341,6 +341,21 @@ def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:
 def decode_answer(identity: bytes, id: str, blob: bytes) -> bytes:
     """Return the document remembered under this id. Raises StateCorrupt."""
     return _unsealed(identity, id, blob)
+
+
+def _as_matrix(raws: Raws) -> F64 | None:
+    """The inputs of n rounds, shape (n, d); None unless all are rows of d numbers."""
+    if isinstance(raws, np.ndarray):
+        return raws
+    if len(raws) == 1 and not isinstance(row := raws[0], dict) and len(row):
+        return row[np.newaxis]  # a faster path for a single round
+    rows = [raw for raw in raws if not isinstance(raw, dict)]
+    alike = len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows)
+    return np.array(rows) if alike else None
+
+
+def _records(raws: Raws) -> bytes:
+    return _U32.pack(0) + b"".join([_sized(to_bytes(raw)) for raw in raws])
 
 
 def _columns(X: F64) -> bytes:

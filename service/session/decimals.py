@@ -25,16 +25,50 @@ SAMPLE: Final = 32
 WIDTHS: Final = (1, 2, 4)
 DOUBLES: Final = 0xFF
 
+TOGETHER: Final = 1 << 16
+"""About the number of values that are tried at once, which bounds the memory that trying takes."""
+
 _SCALES: Final = np.array([float(10**k) for k in range(MOST_DECIMALS + 1)])
 _LARGEST: Final = [float(1 << (8 * width - 1)) for width in WIDTHS]
 
 
 def pack_columns(X: F64) -> bytes:
-    """The bytes of a matrix of shape (n, d)."""
-    columns = np.ascontiguousarray(X.T)
+    """The bytes of a matrix of shape (n, d), n at least 1."""
+    forms: list[NDArray[np.uint8]] = []
+    parts: list[NDArray[np.generic]] = []
+    step = max(1, TOGETHER // len(X))
+    for start in range(0, X.shape[1], step):
+        some_forms, some_parts = _packed(np.ascontiguousarray(X[:, start : start + step].T))
+        forms.append(some_forms)
+        parts += some_parts
+    return b"".join([part.data for part in (*forms, *parts)])
+
+
+def unpack_columns(blob: bytes, start: int, n: int, d: int) -> tuple[F64, int]:
+    """The matrix of shape (n, d) whose bytes begin at `start`, and where they end. Raises ValueError."""
+    forms, start = blob[start : start + d], start + d
+    if n * d > len(blob) - start:
+        raise ValueError(f"{n} rows of {d} numbers in {len(blob) - start} bytes")
+    X = np.empty((n, d))
+    for j, form in enumerate(forms):
+        if form == DOUBLES:
+            stored = np.frombuffer(blob, np.float64, count=n, offset=start)
+            X[:, j] = stored
+        else:
+            width, decimals = divmod(form, 16)
+            if width not in WIDTHS or decimals > MOST_DECIMALS:
+                raise ValueError(f"a column has the unknown form {form}")
+            stored = np.frombuffer(blob, f"<i{width}", count=n, offset=start)
+            np.divide(stored, _SCALES[decimals], out=X[:, j])
+        start += stored.nbytes
+    return X, start
+
+
+def _packed(columns: F64) -> tuple[NDArray[np.uint8], list[NDArray[np.generic]]]:
+    """The forms of some columns, shape (d, n), and each column in its form."""
     forms = np.full(len(columns), DOUBLES, dtype=np.uint8)
     parts: list[NDArray[np.generic]] = list(columns)
-    decimals = _fewest_decimals(columns[:, :: max(1, len(X) // SAMPLE)])
+    decimals = _fewest_decimals(columns[:, :: max(1, columns.shape[1] // SAMPLE)])
     while len(tried := np.flatnonzero(decimals <= MOST_DECIMALS)):
         integers, is_same = _as_integers(columns if len(tried) == len(columns) else columns[tried], decimals[tried])
         widths = np.searchsorted(_LARGEST, np.maximum(integers.max(axis=1), -integers.min(axis=1)), side="right")
@@ -45,27 +79,7 @@ def pack_columns(X: F64) -> bytes:
             parts[tried[j]] = integers[j].astype(f"<i{width}")
         # The sample may have missed the rows with the most decimals; more of them only make the integers larger.
         decimals[tried] = np.where(is_same | ~is_short, MOST_DECIMALS, decimals[tried]) + 1
-    return b"".join((forms.tobytes(), *(part.data for part in parts)))
-
-
-def unpack_columns(blob: bytes, start: int, n: int, d: int) -> tuple[F64, int]:
-    """The matrix of shape (n, d) whose bytes begin at `start`, and where they end. Raises ValueError."""
-    forms, start = blob[start : start + d], start + d
-    if n * d > len(blob) - start:
-        raise ValueError(f"{n} rows of {d} numbers in {len(blob) - start} bytes")
-    columns = np.empty((d, n))
-    for column, form in zip(columns, forms, strict=True):
-        if form == DOUBLES:
-            stored = np.frombuffer(blob, np.float64, count=n, offset=start)
-            column[:] = stored
-        else:
-            width, decimals = divmod(form, 16)
-            if width not in WIDTHS or decimals > MOST_DECIMALS:
-                raise ValueError(f"a column has the unknown form {form}")
-            stored = np.frombuffer(blob, f"<i{width}", count=n, offset=start)
-            np.divide(stored, _SCALES[decimals], out=column)
-        start += stored.nbytes
-    return np.ascontiguousarray(columns.T), start
+    return forms, parts
 
 
 def _fewest_decimals(columns: F64) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ from okl_core.records.record import Raws, to_bytes
 from okl_core.types import F64
 
 from ..store.base import Applied
-from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
+from .codec import WaitingEntry, decode_answer, encode_answer, plain_inputs
 from .definition import Scalar
 from .requests import Batch, BodyBlock, Columns, Report, RoundsPlayed, Updated, body_id_of
 
@@ -29,7 +29,7 @@ def digest(data: bytes) -> str:
 
 
 def digest_of_inputs(raws: Raws) -> str:
-    return digest(encode_inputs(raws))
+    return digest(plain_inputs(raws))
 
 
 def _truths(truths: Sequence[Scalar] | F64) -> Scalar | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from decimal import Decimal
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from okl_core.types import F64
 from service.session import decimals
-from service.session.codec import FEW, decode_inputs, encode_inputs
+from service.session.codec import FEW, decode_inputs, encode_inputs, plain_inputs
 from service.session.decimals import DOUBLES, MOST_DECIMALS, SAMPLE, pack_columns, unpack_columns
 
 TINY, LARGEST = 5e-324, np.finfo(np.float64).max
@@ -68,8 +69,10 @@ def test_decimals_take_the_narrowest_integers(places: int, width: int, data: st.
 
 def test_a_column_does_not_spoil_the_others() -> None:
     rng = np.random.default_rng(1)
-    prices, labels, any = rng.integers(1, 10_000, 500) / 100, rng.integers(0, 2, 500) * 2.0 - 1.0, rng.normal(size=500)
-    assert len(pack_columns(np.column_stack((prices, any, labels)))) == 3 + 500 * (2 + 8 + 1)
+    X = rng.normal(size=(500, 3))
+    X[:, 0] = rng.integers(1, 10_000, 500) / 100
+    X[:, 2] = rng.integers(0, 2, 500) * 2.0 - 1.0
+    assert len(pack_columns(X)) == 3 + 500 * (2 + 8 + 1)
 
 
 @pytest.mark.parametrize("place", [1, SAMPLE, -1])
@@ -78,6 +81,24 @@ def test_more_decimals_than_the_sample_has(place: int) -> None:
     X[place] += 0.125
     assert len(pack_columns(X)) == 1 + 4 * len(X)
     assert bits(unpack_columns(pack_columns(X), 0, *X.shape)[0]) == bits(X)
+
+
+@pytest.mark.parametrize("shape", [(2 * SAMPLE - 1, 10_000), (10_000, 100)])
+def test_a_large_block_takes_little_memory_beside_it(shape: tuple[int, int]) -> None:
+    """Every number of decimals is tried, but not on all columns at once."""
+    X = np.round(np.random.default_rng(1).normal(size=shape), 3)
+    tracemalloc.start()
+    try:
+        blob = pack_columns(X)
+        packing = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        again, _ = unpack_columns(blob, 0, *shape)
+        unpacking = tracemalloc.get_traced_memory()[1] - len(blob)
+    finally:
+        tracemalloc.stop()
+    assert bits(again) == bits(X)
+    assert packing < 5 * X.nbytes
+    assert unpacking < 1.2 * X.nbytes
 
 
 @pytest.mark.parametrize("form", [0x00, 0x30, 0x10 | MOST_DECIMALS + 1, 0x80, 0xF0])
@@ -99,9 +120,10 @@ def test_a_column_that_ends_early() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, FEW - 1, FEW, FEW + 1])
 def test_rows_and_a_matrix_have_the_same_bytes(n: int) -> None:
-    """A repeated request is recognised, whether its rows came as JSON or as Arrow."""
+    """A repeated request is recognised, whether its rows came as JSON or as Arrow, and however blocks store them."""
     X = np.round(np.random.default_rng(n).normal(size=(n, 3)), 2)
     assert encode_inputs(X) == encode_inputs(list(X))
+    assert plain_inputs(X) == plain_inputs(list(X)) == (3).to_bytes(4, "little") + bits(X)
     again = decode_inputs(encode_inputs(X), 0, n)
     assert bits(np.array(again)) == bits(X)
     assert (len(encode_inputs(X)) < X.nbytes / 2) == (n >= FEW)
