@@ -24,13 +24,12 @@ changed since.
 A *class* entry is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
 `label` the predicted class, and `sure` its probability. In a *classes* block `labels` are the predicted classes, whose
 probabilities are the values, and `given` are the probabilities of the truths. A *noted* entry is of a challenger's journal;
-its length-prefixed note is encoded as in `service.session.pairing`. `probabilities` (f64[K]) belong to a waiting
-prediction of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are those of a `Promise`;
-in a block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`; `inputs` are u32 d and
-the columns of n rows of d numbers each, or u32 0 and each input as bytes x. `columns` are encoded by
-`service.session.decimals`; of fewer than FEW rows they are f64[n d]. `lags` are the f64[k] that went with x, in the
-learner's terms; most learners have none. A block needs none: they are the truths before each of its rows. `arithmetic` is
-the CRC-32 of the string that names the arithmetic of the round.
+its length-prefixed note is encoded as in `service.session.pairing`. `probabilities` (f64[K]) belong to a waiting prediction
+of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are those of a `Promise`; in a
+block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`; `inputs` are u32 d and the
+columns of n rows of d numbers each, or u32 0 and each input as bytes x. `columns` are encoded by `service.session.decimals`.
+`lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A block needs none: they are the
+truths before each of its rows. `arithmetic` is the CRC-32 of the string that names the arithmetic of the round.
 
 An entry needs no checksum: the digests of the journal's chain cover its bytes. A `seal` is the CRC-32 of the session's
 identity, the id and everything before it, so that damage, or the bytes of another session, are refused.
@@ -72,8 +71,6 @@ _CLASS_TOLD = struct.Struct("<Id")
 _PLAIN = struct.Struct("<dddd")
 _U32 = struct.Struct("<I")
 _COUNTS = struct.Struct("<II")
-FEW = 32
-"""Of fewer rows, integers in place of doubles would save less than they cost."""
 _NOTE_HEAD = struct.Struct("<BBI")
 
 
@@ -178,13 +175,13 @@ def encode_block(entry: BlockEntry) -> bytes:
             _U32.pack(len(entry.y)),
             _U32.pack(0 if entry.promises is None else len(entry.y)),
             _sized(entry.choices),
-            _columns(entry.y[:, np.newaxis]),
+            pack_columns(entry.y[:, np.newaxis]),
             entry.values.tobytes(),
             b"" if entry.promises is None else entry.promises.tobytes(),
             b""
             if entry.classes is None
             else entry.classes.labels.astype("<u4").tobytes() + entry.classes.given.tobytes(),
-            b"" if entry.weight is None else _columns(entry.weight[:, np.newaxis]),
+            b"" if entry.weight is None else pack_columns(entry.weight[:, np.newaxis]),
             encode_inputs(entry.raws),
         )
     )
@@ -193,7 +190,7 @@ def encode_block(entry: BlockEntry) -> bytes:
 def encode_inputs(raws: Raws) -> bytes:
     """Encode the inputs of several rounds."""
     X = _as_matrix(raws)
-    return _records(raws) if X is None else _U32.pack(X.shape[1]) + _columns(X)
+    return _records(raws) if X is None else _U32.pack(X.shape[1]) + pack_columns(X)
 
 
 def plain_inputs(raws: Raws) -> bytes:
@@ -207,7 +204,7 @@ def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
     (d,) = _U32.unpack_from(blob, start)
     start += _U32.size
     if d:
-        return _uncolumns(blob, start, n, d)[0]
+        return unpack_columns(blob, start, n, d)[0]
     raws: list[Raw] = []
     for _ in range(n):
         x, start = _unsized(blob, start)
@@ -267,7 +264,7 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
 def _decode_block(blob: bytes, start: int, kind: int, arithmetic: int, moment: Moment) -> BlockEntry:
     n, m = _COUNTS.unpack_from(blob, start)
     choices, end = _unsized(blob, start + _COUNTS.size)
-    y, end = _uncolumns(blob, end, n, 1)
+    y, end = unpack_columns(blob, end, n, 1)
     values = np.frombuffer(blob, np.float64, count=n, offset=end)
     promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 8 * n).reshape(2, m) if m else None
     end += 8 * n + 16 * m
@@ -277,7 +274,7 @@ def _decode_block(blob: bytes, start: int, kind: int, arithmetic: int, moment: M
         classes = NamedClasses(labels, np.frombuffer(blob, np.float64, count=n, offset=end + 4 * n))
         end += 12 * n
     if kind & _WEIGHTED:
-        weights, end = _uncolumns(blob, end, n, 1)
+        weights, end = unpack_columns(blob, end, n, 1)
         weight = weights[:, 0]
     return BlockEntry(
         decode_inputs(blob, end, n), y[:, 0], values, choices, arithmetic, promises, moment, classes, weight
@@ -356,17 +353,6 @@ def _as_matrix(raws: Raws) -> F64 | None:
 
 def _records(raws: Raws) -> bytes:
     return _U32.pack(0) + b"".join([_sized(to_bytes(raw)) for raw in raws])
-
-
-def _columns(X: F64) -> bytes:
-    return X.tobytes() if len(X) < FEW else pack_columns(X)
-
-
-def _uncolumns(blob: bytes, start: int, n: int, d: int) -> tuple[F64, int]:
-    """The matrix of shape (n, d) whose bytes begin at `start`, and where they end. Raises ValueError."""
-    if n < FEW:
-        return np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d), start + 8 * n * d
-    return unpack_columns(blob, start, n, d)
 
 
 def _numbers(blob: bytes, start: int) -> F64 | None:

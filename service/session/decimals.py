@@ -4,7 +4,7 @@ A number that was written with k decimals is the double nearest to i / 10^k for 
 power of ten are exact doubles, and IEEE division rounds to the nearest; so i and k give the same double again. A column of
 prices, readings, counts or labels therefore fits into integers of 1, 2 or 4 bytes. A column that does not stays as it is.
 
-    columns  u8[d] forms, then each column in its form
+    columns  u8[d] forms, then each column in its form; of fewer than FEW rows f64[n d], without forms
 
 A form is the width of the integers in its upper four bits and k in its lower ones, or DOUBLES.
 """
@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.types import F64
+
+FEW: Final = 32
+"""Of fewer rows, integers in place of doubles would save less than they cost."""
 
 MOST_DECIMALS: Final = 8
 SAMPLE: Final = 32
@@ -33,7 +36,9 @@ _LARGEST: Final = [float(1 << (8 * width - 1)) for width in WIDTHS]
 
 
 def pack_columns(X: F64) -> bytes:
-    """The bytes of a matrix of shape (n, d), n at least 1."""
+    """The bytes of a matrix of shape (n, d)."""
+    if len(X) < FEW:
+        return X.tobytes()
     forms: list[NDArray[np.uint8]] = []
     parts: list[NDArray[np.generic]] = []
     step = max(1, TOGETHER // len(X))
@@ -46,6 +51,9 @@ def pack_columns(X: F64) -> bytes:
 
 def unpack_columns(blob: bytes, start: int, n: int, d: int) -> tuple[F64, int]:
     """The matrix of shape (n, d) whose bytes begin at `start`, and where they end. Raises ValueError."""
+    if n < FEW:
+        rows = np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d)
+        return rows, start + rows.nbytes
     forms, start = blob[start : start + d], start + d
     if n * d > len(blob) - start:
         raise ValueError(f"{n} rows of {d} numbers in {len(blob) - start} bytes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from json import dumps
 from typing import Annotated, Any, Final
 
@@ -118,7 +119,7 @@ def unpack(definition: Definition, blob: bytes | None, position: str, most_bytes
         if session.pairing is not None and PAIRING in meta:
             session.pairing = Pairing.unpack(part_of(arrays, PAIRING), meta[PAIRING])
         session.warmup = _warmup_of(definition, part_of(arrays, "warm"))
-    except (OklError, LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
+    except (OklError, LookupError, ArithmeticError, ValueError, TypeError, AttributeError, struct.error) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {_told(error)}") from error
     return session
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from okl_core.types import F64
 from service.session import decimals
-from service.session.codec import FEW, decode_inputs, encode_inputs, plain_inputs
-from service.session.decimals import DOUBLES, MOST_DECIMALS, SAMPLE, pack_columns, unpack_columns
+from service.session.codec import decode_inputs, encode_inputs, plain_inputs
+from service.session.decimals import DOUBLES, FEW, MOST_DECIMALS, SAMPLE, pack_columns, unpack_columns
 
 TINY, LARGEST = 5e-324, np.finfo(np.float64).max
 ODD = (0.0, -0.0, math.nan, math.inf, -math.inf, TINY, LARGEST, -LARGEST, 0.1 + 0.2, 1e-9, 2.0**31, -(2.0**31), 2.0**53)
@@ -57,9 +57,8 @@ def test_the_same_doubles_again(X: F64, before: bytes) -> None:
 @example(2, 1, None)
 def test_decimals_take_the_narrowest_integers(places: int, width: int, data: st.DataObject | None) -> None:
     edge = 2 ** (8 * width - 1) - 1
-    digits = (
-        [edge, -edge, 1] if data is None else [*data.draw(st.lists(st.integers(-edge, edge), max_size=50)), edge, 1]
-    )
+    digits = [] if data is None else data.draw(st.lists(st.integers(-edge, edge), max_size=50))
+    digits += [edge, -edge, *[1] * FEW]
     X = np.array([[decimal(one, places)] for one in digits])
     assert len(pack_columns(X)) == 1 + width * len(digits)
     beyond = np.vstack((X, [[decimal(edge + 1, places)]]))
@@ -104,18 +103,20 @@ def test_a_large_block_takes_little_memory_beside_it(shape: tuple[int, int]) -> 
 @pytest.mark.parametrize("form", [0x00, 0x30, 0x10 | MOST_DECIMALS + 1, 0x80, 0xF0])
 def test_unknown_forms(form: int) -> None:
     with pytest.raises(ValueError, match=f"unknown form {form}"):
-        unpack_columns(bytes([form]) + bytes(80), 0, 10, 1)
+        unpack_columns(bytes([form]) + bytes(8 * FEW), 0, FEW, 1)
 
 
-@pytest.mark.parametrize(("n", "d"), [(2**32 - 1, 2**32 - 1), (2**32 - 1, 1), (1, 2**32 - 1), (11, 1)])
+@pytest.mark.parametrize(("n", "d"), [(2**32 - 1, 2**32 - 1), (2**32 - 1, 1), (FEW, 2), (FEW, 1)])
 def test_too_few_bytes_allocate_nothing(n: int, d: int) -> None:
     with pytest.raises(ValueError, match=f"{n} rows of {d} numbers"):
-        unpack_columns(b"\x10" + bytes(10), 0, n, d)
+        unpack_columns(b"\x10" + bytes(FEW - 1), 0, n, d)
 
 
 def test_a_column_that_ends_early() -> None:
     with pytest.raises(ValueError, match="smaller than requested"):
-        unpack_columns(bytes([DOUBLES]) + bytes(79), 0, 10, 1)
+        unpack_columns(bytes([DOUBLES]) + bytes(8 * FEW - 1), 0, FEW, 1)
+    with pytest.raises(ValueError, match="smaller than requested"):
+        unpack_columns(bytes(79), 0, 1, 10)
 
 
 @pytest.mark.parametrize("n", [1, 2, FEW - 1, FEW, FEW + 1])
