@@ -168,8 +168,10 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
 
 
 async def let_in(store: Store, name: str, arrival: Arrival) -> None:
-    """Open a session that has arrived. Raises SessionMoving if it has been replaced or deleted meanwhile."""
+    """Open a session that has arrived. Raises SessionMoving if it has been replaced or deleted meanwhile, or if its place is
+    another's; then nothing of it is left."""
     if not await store.unseal(name, *arrival):
+        await take_away(store, name, Seal.of(arrival.note).token)
         raise overtaken(name)
 
 

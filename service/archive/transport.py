@@ -9,7 +9,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from okl.errors import DamagedArchive, ServiceError, SessionExists, SessionNotFound, StoreTimeout, StoreUnavailable
+from okl.errors import (
+    DamagedArchive,
+    ServiceError,
+    SessionExists,
+    SessionMoving,
+    SessionNotFound,
+    StoreTimeout,
+    StoreUnavailable,
+)
 
 from ..session.names import SESSION_NAME
 from ..store.all_heads import heads_of
@@ -160,7 +168,7 @@ async def _import_one(
     store: Store, reader: ArchiveReader, frames: Iterator[Framed], begun: Whole, examining: Examining
 ) -> Carried:
     name, round = begun.head.name, begun.head.tip.round
-    trouble: str | None = None
+    trouble, is_new = None, True
     position, rest = reader.position, _rest(reader, frames, begun)
     try:
         if await _is_there(store, begun):
@@ -171,8 +179,7 @@ async def _import_one(
         await asyncio.to_thread(examining.end)
         reader.go_back(position)
         rest = _rest(reader, frames, begun)
-        token = new_token()
-        await let_in(store, name, await take_in(store, name, rest, token))
+        is_new = await _bring(store, begun, rest)
     except DamagedArchive:
         raise
     except SessionExists as error:
@@ -181,7 +188,19 @@ async def _import_one(
         trouble = f"{error.title}: {error.detail}"
     finally:
         await _skip(rest)
-    return Carried(name, round, trouble=trouble)
+    return Carried(name, round, is_new, trouble)
+
+
+async def _bring(store: Store, begun: Whole, rest: AsyncIterator[Part]) -> bool:
+    """Add an examined session; False if another import of it was first. Raises SessionExists, SessionMoving."""
+    name = begun.head.name
+    try:
+        await let_in(store, name, await take_in(store, name, rest, new_token()))
+    except (SessionExists, SessionMoving):
+        if not await _is_there(store, begun):
+            raise
+        return False
+    return True
 
 
 async def _is_there(store: Store, begun: Whole) -> bool:

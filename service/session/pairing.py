@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from okl_core.contract.state import pack, unpack
+from okl_core.contract.state import count_in, pack, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.duel import Duel, Outcome
 from okl_core.types import Stored
@@ -110,7 +110,12 @@ class Pairing:
     @classmethod
     def unpack(cls, arrays: Mapping[str, Stored], document: Mapping[str, Any]) -> Pairing:
         """Raises StateFormatError, KeyError, ValueError, TypeError."""
-        tip = None if document["tip"] is None else Tip(int(document["tip"][0]), bytes.fromhex(document["tip"][1]))
+        tip, learner = document["tip"], document["learner"]
+        if tip is not None:
+            tip = Tip(count_in(tip[0]), bytes.fromhex(tip[1]))
+            if len(tip.digest) != DIGEST_BYTES:
+                raise StateFormatError(f"a digest of the champion has {len(tip.digest)} bytes")
+        if learner is not None:
+            learner = count_in(learner)
         duel = unpack(Duel, dict(arrays)) if arrays else None
-        learner = None if document["learner"] is None else int(document["learner"])
-        return cls(tip, learner, int(document["missed"]), int(document["skipped"]), duel)
+        return cls(tip, learner, count_in(document["missed"]), count_in(document["skipped"]), duel)

@@ -199,8 +199,8 @@ class Moving(Protocol):
 
     async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
         """Remove a seal; False if there is no such session, or if it is sealed with another note. A session aside with this
-        note atomically takes the place of the session, if that is sealed for good. With `identity` also False if the session
-        that is then in this place has another one: its first tip has another digest."""
+        note atomically takes the place of the session; False if that is not sealed for good. With `identity` also False if
+        the session that is then in this place has another one: its first tip has another digest."""
         ...
 
     async def whole(self, name: str) -> Whole | Gone:

@@ -134,8 +134,9 @@ def seal(db: sqlite3.Cursor, now: float, name: str, note: bytes, for_s: float, o
 
 def unseal(db: sqlite3.Cursor, now: float, name: str, note: bytes, identity: bytes) -> bool:
     session, arrived = find_session(db, name), find_session(db, aside(name))
-    has_place = session is not None and session.is_sealed_for_good
-    if has_place and arrived is not None and seal_of(db, arrived) == note:
+    if arrived is not None and seal_of(db, arrived) == note:
+        if session is None or not session.is_sealed_for_good:
+            return False
         sessions.remove(db, name)
         db.execute(RENAME, (name, arrived.key))
         session = arrived

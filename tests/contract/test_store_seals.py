@@ -421,7 +421,7 @@ async def test_what_arrives_aside_takes_the_place_when_it_is_opened(full: Store)
 async def test_what_is_aside_takes_no_open_place_and_goes_with_it(place: Place, full: Store) -> None:
     whole = await whole_of(full)
     await full.arrive(aside(NAME), whole, ARRIVING)
-    assert await full.unseal(NAME, ARRIVING) is True
+    assert await full.unseal(NAME, ARRIVING) is False
     assert (await head(full)).waiting == whole.head.waiting
     assert isinstance(await full.head(aside(NAME)), Head)
     assert await full.delete(NAME) is True

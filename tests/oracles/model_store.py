@@ -545,7 +545,9 @@ class ModelStore:
     async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
         def operation(session: Session) -> bool:
             arrived = self.sessions.get(aside(name))
-            if session.sealed_until == FOR_GOOD and arrived is not None and arrived.seal == note:
+            if arrived is not None and arrived.seal == note:
+                if session.sealed_until != FOR_GOOD:
+                    return False
                 del self.sessions[aside(name)]
                 session, arrived.name = arrived, name
                 self.sessions[name] = arrived

@@ -22,6 +22,7 @@ from service.archive.parts import Kept, Load, Part
 from service.archive.transport import Carried, export, import_file
 from service.session.limits import SessionLimits
 from service.session.record import decode_record, encode_record
+from service.session.snapshot import PAIRING
 from service.session.turn import Position
 from service.store.base import SUMMARY_BYTES, Entry, Gone, Store
 from service.store.moving import Whole
@@ -262,6 +263,38 @@ async def test_what_is_made_up_is_refused_by_name(tmp_path: Path, name: str) -> 
     assert (await imported(target, parts, tmp_path / "made up")).trouble is None
     await target.close()
     await store.close()
+
+
+NO_TIP = "does not say how far the challenger has come"
+PAIRINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "no tip": ({"tip": None}, NO_TIP),
+    "round below 0": ({"tip": [-(2**70), "00" * 16]}, "is no count"),
+    "round above all": ({"tip": [2**63, "00" * 16]}, "is no count"),
+    "short digest": ({"tip": [5, "00"]}, "has 1 bytes"),
+    "learner": ({"learner": -1}, "-1 is no count"),
+    "missed": ({"missed": 1.5}, "1.5 is no count"),
+    "skipped": ({"skipped": 10**30}, "is no count"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRINGS)
+async def test_a_challenger_that_has_followed_nobody_is_refused(memory: Api, tmp_path: Path, name: str) -> None:
+    """Else it would never be fed, and a promotion would fail again and again."""
+    changed, why = PAIRINGS[name]
+    await memory.create(RIDGE)
+    await feed(memory, 0, 3, is_named=False)
+    await memory.call("POST", "/sessions/s/challengers", {"name": "c"}, status=201)
+    parts = await exported(memory.store, tmp_path / "good", "s~c")
+    await memory.store.delete("s~c")
+
+    def change(blob: bytes) -> bytes:
+        arrays, meta = from_bytes(blob)
+        return to_bytes(arrays, meta | {PAIRING: meta[PAIRING] | changed})
+
+    trouble = (await imported(memory.store, with_snapshot(change)(parts), tmp_path / "made up")).trouble or ""
+    assert trouble.startswith("Invalid snapshot: The snapshot")
+    assert why in trouble
+    assert (await imported(memory.store, parts, tmp_path / "good")).trouble is None
 
 
 async def test_what_has_moved_away_stays_where_another_is_made_up(stores: tuple[Store, Store], tmp_path: Path) -> None:

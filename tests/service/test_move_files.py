@@ -22,7 +22,7 @@ from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_i
 from service.archive.mover import move
 from service.archive.transport import Carried, export, import_file, names_in
 from service.store.base import Gone, Hold, Store, Tip
-from service.store.moving import Seal, aside
+from service.store.moving import FOR_GOOD, Seal, aside
 from tests.contract.store_calls import append, chain, head
 from tests.service.stored import Died, Dying, Unexamined, filled, forget_leases, is_live, told
 from tests.service.worker import Call, Watched
@@ -214,6 +214,36 @@ async def test_what_has_moved_away_stays_until_another_is_whole(
     assert number > 8
     assert is_live(await target.head("s"))
     assert ((await head(target, "s")).tip.round, (await head(other, "s")).tip.round) == (18, 19)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("has_moved", [False, True])
+@pytest.mark.parametrize("call", ["arrive", "unload", "unseal"])
+async def test_a_file_that_is_imported_twice_at_once_is_there_once(
+    stores: tuple[Store, Store], tmp_path: Path, which: int, call: str, *, has_moved: bool
+) -> None:
+    """The second import begins and ends before this call of the first."""
+    source, target = stores[1 - which], stores[which]
+    await filled(source)
+    await exported(source, tmp_path / "file")
+    before = await told(source)
+    if has_moved:
+        await filled(target)
+        await target.seal("s", Seal("moved", "x").note(), FOR_GOOD)
+    second: list[Carried] = []
+    watched = Watched(target)
+
+    async def import_again(one: Call) -> None:
+        if one.method == call and not second:
+            second.extend(await imported(target, tmp_path / "file"))
+
+    watched.before = import_again
+    [first] = await imported(watched.as_store, tmp_path / "file")
+    # To open what is open already succeeds, too: the reply to an earlier attempt may have been lost.
+    assert first == Carried("s", 18, is_new=call == "unseal")
+    assert second == [Carried("s", 18)]
+    assert await told(target) == before
+    assert await target.head(aside("s")) == Gone()
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,13 @@ from okl.errors import (
 )
 from service.archive.mover import move, rename, undo
 from service.archive.parts import arrival_note
+from service.archive.transport import export, import_file
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Store, Tip
 from service.store.moving import FOR_GOOD, Seal, aside
 from tests.contract.store_calls import append, chain, entry, head
-from tests.service.stored import FIRST, Died, Dying, filled, forget_leases, is_live, told
+from tests.service.stored import FIRST, Died, Dying, Unexamined, filled, forget_leases, is_live, told
 
 pytestmark = pytest.mark.anyio
 
@@ -265,6 +267,32 @@ async def test_a_copy_whose_place_is_gone_leaves_the_session_where_it_was(stores
     assert await told(source) == before
     assert is_live(await source.head("s"))
     assert [await target.head(name) for name in ("s", aside("s"))] == [Gone(), Gone()]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_an_older_copy_that_takes_the_place_is_not_taken_for_the_session(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    """A backup is imported where the session once was, just before its copy arrives there aside."""
+    source, target = stores[1 - which], stores[which]
+    await filled(target)
+    await export(target, ["s"], tmp_path / "backup", lambda _: None)
+    await move(target, source, "s")
+    await append(source, [entry((await head(source, "s")).tip, "later")], "s")
+    before, arrive = await told(source), target.arrive
+
+    async def too_late(*given: Any) -> None:
+        target.arrive = arrive  # type: ignore[method-assign]
+        await import_file(target, tmp_path / "backup", lambda _: None, Unexamined)
+        await arrive(*given)
+
+    target.arrive = too_late  # type: ignore[method-assign]
+    with pytest.raises(SessionMoving):
+        await move(source, target, "s")
+    assert is_live(await source.head("s"))
+    assert await told(source) == before
+    assert (await head(target, "s")).tip.round == 18
+    assert await target.head(aside("s")) == Gone()
 
 
 @pytest.mark.parametrize("is_after", [False, True])
