@@ -216,6 +216,16 @@ class TestBorder:
         assert [path for path, _ in caught.value.errors] == [("lags",)]
         create({"kind": "mean", "lags": 64}, D)
 
+    @pytest.mark.parametrize("k", [3, 4])
+    def test_a_metric_has_room_for_fewer_lags_than_its_size(self, k: int) -> None:
+        spec = {"kind": "kernel-ridge", "config": {"kernel": GAUSSIAN | {"metric": np.eye(3).tolist()}}}
+        create(spec | {"lags": 2}, 1)
+        with pytest.raises(
+            ConfigError, match="lags are inputs too: with x they are 3, so there is room for 2"
+        ) as caught:
+            parse_spec(spec | {"lags": k})
+        assert [path for path, _ in caught.value.errors] == [("lags",)]
+
     def test_messages_speak_of_the_inputs_of_the_user(self) -> None:
         learner = create({"kind": "mean", "lags": 3}, D)
         with pytest.raises(ShapeError, match=r"shape \(5,\), this learner takes \(2,\)"):
