@@ -112,9 +112,14 @@ class Units(NamedTuple):
 
     @classmethod
     def filling(cls, taken: Interval, least: float, largest: float) -> Units:
-        """The units in which truths from `least` to `largest` fill the middle half of the range `taken`."""
+        """The units in which truths from `least` to `largest` fill the middle half of the range `taken`.
+
+        Raises LabelError for truths so far apart that their difference overflows.
+        """
         low, high = taken
         size = 2.0 * (largest - least or 1.0) / (high - low)
+        if not math.isfinite(size):
+            raise LabelError(f"y has truths from {least:g} to {largest:g}, too far apart: scale them down", "y")
         return cls((least + largest) / 2.0 - size * (low + high) / 2.0, size)
 
 

@@ -91,8 +91,7 @@ class Rounds:
         self._make = make
         self._patience_s = patience_s
         self._queues = Queues(replicas, self._serve, self._finish, queue)
-        # Ids are unique among all workers: a random prefix, drawn once since each draw is a system call, and a count.
-        self._id_prefix = secrets.token_urlsafe(9)
+        self._id_prefix = secrets.token_urlsafe(3)
         self._id_count = itertools.count()
 
     @property
@@ -136,7 +135,7 @@ class Rounds:
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """Learn the truth of one round, then predict the next, in one commit."""
-        return Stepped.of(await self._ask(name, requests.halves(report, self.question(x, id, wait, report.id))))
+        return Stepped.of(await self._ask(name, requests.halves(report, self.question(x, id, wait))))
 
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Play many rounds in order, committed together."""
@@ -151,18 +150,17 @@ class Rounds:
         """Play the champion's steps on a challenger."""
         return await self._ask_one(ExcerptPlayed, name, excerpt)
 
-    def question(self, x: Input, id: str | None, wait: bool, settled: str | None = None) -> Question:
-        """The question for a prediction; without an `id` it gets a new one, not the one `settled` by the same request."""
-        if not wait:
-            return Question(x, None)
-        if id is None and (id := self.new_id()) == settled:
-            # A client can guess the next id; a truth whose prediction the same request makes would never have its turn.
-            id = self.new_id()
-        return Question(x, id)
+    def question(self, x: Input, id: str | None, wait: bool) -> Question:
+        """The question for a prediction, which gets a new id unless it has one or will not be kept."""
+        return Question(x, (id or self.new_id()) if wait else None)
 
     def new_id(self) -> str:
-        """Return an id that no worker has made before."""
-        return f"{self._id_prefix}-{next(self._id_count):x}"
+        """Return an id that no worker has made before, and that nobody can guess.
+
+        A guessed id, sent with another request of the turn, would name two rounds of one commit. The random end rules that
+        out; the count keeps the ids apart, and those that follow each other near each other in the store's tables.
+        """
+        return f"{self._id_prefix}{next(self._id_count):x}-{secrets.token_urlsafe(6)}"
 
     def answer_bytes(self, name: str) -> int:
         """About the most bytes of the answer to a message of a stream; 0 while this worker has no copy of the session."""

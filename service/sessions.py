@@ -201,7 +201,7 @@ class Sessions:
             head = await self._store.head(name)
             raise SessionNotFound(name) if isinstance(head, Gone) else precondition_failed(name, head.tip)
         log.info("session deleted", extra={"session": name})
-        await self._delete_challengers(name)
+        await self._clear_up(name)
 
     async def delete_unused(self, head: Head, not_before: float) -> bool:
         """Delete a session if it is unchanged since `head` was read, no prediction waits, and it is time by the store's clock
@@ -211,12 +211,16 @@ class Sessions:
             return False
         is_deleted = await self._store.delete(head.name, head.tip, unless_waiting=True)
         if is_deleted:
-            await self._delete_challengers(head.name)
+            await self._clear_up(head.name)
         return is_deleted
 
-    async def _delete_challengers(self, name: str) -> None:
-        for challenger in await challengers_of(self._store, name):
+    async def _clear_up(self, deleted: str) -> None:
+        """Delete the challengers of a deleted session, and drop this worker's copies. Those of other workers go when room is
+        needed."""
+        self._rounds.replicas.discard(deleted)
+        for challenger in await challengers_of(self._store, deleted):
             await self._store.delete(challenger)
+            self._rounds.replicas.discard(challenger)
 
 
 async def challengers_of(store: Store, champion: str) -> list[str]:

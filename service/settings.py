@@ -50,6 +50,13 @@ def _web_address(url: str) -> str:
     return url
 
 
+def _listening_address(host: str) -> str:
+    """Raises ValueError for an empty host, which would be every address."""
+    if not host:
+        raise ValueError("must be an address to listen on, such as 127.0.0.1, or 0.0.0.0 for all")
+    return host
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="OKL_", frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False
@@ -65,7 +72,9 @@ class Settings(BaseSettings):
         ge=0.0,
         description="Seconds that `okl serve` waits at its start for a store that does not answer.",
     )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: Annotated[str, AfterValidator(_listening_address)] = Field(
+        default="127.0.0.1", description="Address to listen on."
+    )
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level that is logged."

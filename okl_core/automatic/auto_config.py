@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from okl_core.automatic.evidence import fit
 from okl_core.automatic.regressors import LIMIT, Regressors
@@ -40,6 +40,13 @@ class AutoConfig(LearnerConfig):
     window: int = Field(
         default=1000, ge=1, le=100_000, description="Last rounds among which neighbours are looked for."
     )
+
+    @model_validator(mode="after")
+    def _lists_are_even(self) -> Self:
+        if self.relevance != EVIDENCE and not self.relevance.has_even_lists:
+            # Of the whole config: at `relevance` it would be mixed with what is said of those that are no kernel.
+            raise ValueError("relevance: `smooth`, `steps` and `pairs` each have one number per input")
+        return self
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return [(("relevance",), EVIDENCE)] if self.relevance == EVIDENCE else []

@@ -77,6 +77,11 @@ class RelevanceKernel(Kernel):
         return len(self.smooth)
 
     @property
+    def has_even_lists(self) -> bool:
+        """Whether `smooth`, `steps` and `pairs` are equally long."""
+        return len(self.smooth) == len(self.steps) == len(self.pairs)
+
+    @property
     def is_explicit(self) -> bool:
         """Whether the linear part is left to explicit features of the owner."""
         return len(self.smooth) <= EXPLICIT
@@ -104,8 +109,9 @@ class RelevanceKernel(Kernel):
         return self.amount + float(w.sum()) + 0.5 * max(float(p.sum() ** 2 - p @ p), 0.0)
 
     def root_for(self, dim: int) -> F64 | None:
-        if not dim == len(self.smooth) == len(self.steps) == len(self.pairs):
-            raise ConfigError(f"the kernel's lists are of {len(self.smooth)} coordinates, the inputs have {dim}")
+        if dim != len(self.smooth):
+            message = f"lists of {len(self.smooth)} numbers, the learner has {dim} inputs"
+            raise ConfigError(f"relevance: {message}", [(("config", "relevance"), message)])
         return None
 
     def diag(self, X: F64) -> F64:

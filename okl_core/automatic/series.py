@@ -31,6 +31,9 @@ JUMP = 10.0
 GAIN = 4.0
 """Factor on the features from past truths, since s is several times a typical difference."""
 
+SMALLEST = GAIN * float(np.finfo(np.float64).tiny)
+"""A smaller s counts as 0: GAIN / s would overflow."""
+
 
 @final
 @dataclass(slots=True)
@@ -67,7 +70,7 @@ class Series(StatePart):
         return jumps[:, 0] * scales + past[0]
 
     def _features(self, Phi: F64, past: F64, scales: F64) -> F64:  # past: (L, n), scales: (n,)
-        lags = past * (GAIN / np.where(scales > 0.0, scales, 1.0))
+        lags = past * (GAIN / np.where(scales > SMALLEST, scales, 1.0))
         return np.concatenate((Phi, lags[:1], lags[:-1] - lags[1:]))
 
     def _extend(self, y: F64) -> None:
@@ -77,5 +80,5 @@ class Series(StatePart):
 
 def _jumps(y: F64, last: F64, scales: F64) -> F64:
     """The targets, shape (n,); 0 while the scale is 0."""
-    moved = (y - last) / np.where(scales > 0.0, scales, 1.0)
-    return np.where(scales > 0.0, np.clip(moved, -JUMP, JUMP), 0.0)
+    moved = (y - last) / np.where(scales > SMALLEST, scales, 1.0)
+    return np.where(scales > SMALLEST, np.clip(moved, -JUMP, JUMP), 0.0)

@@ -298,8 +298,9 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
         if "truth" in learner.config_type.model_fields:
             message += ', or say in its config that the truths are numbers: `"truth": "numbers"`'
         raise ConfigError(f"{parsed.kind}: lags: {message}", [(("lags",), message)])
-    if learner.dims is not None and parsed.lags >= learner.dims:
-        message = f"lags are inputs too, and there is room for {learner.dims - 1}"
+    taken = taken_dim(learner, config)
+    if taken is not None and parsed.lags >= taken:
+        message = f"lags are inputs too: with x they are {taken}, so there is room for {taken - 1}"
         raise ConfigError(f"{parsed.kind}: lags: {message}", [(("lags",), message)])
     if has_learned_half_life(parsed.config):
         # Build the pool even if fields still wait for inputs, so that its errors are reported early.

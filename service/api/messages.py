@@ -114,7 +114,7 @@ def asked_of(message: Message, rounds: Rounds, scope: Scope) -> tuple[Sequence[P
         case UpdateBody():
             return [wire.report_of(message, message.id)], lambda results: wire.update(as_result(Updated, results[0]))
         case StepBody(update=update, predict=predict):
-            question = rounds.question(predict.x, predict.id, predict.wait, update.id)
+            question = rounds.question(predict.x, predict.id, predict.wait)
             return halves(wire.report_of(update, update.id), question), lambda results: wire.step(
                 Stepped.of(results), scope
             )

@@ -35,11 +35,19 @@ class Replicas:
 
     def leave(self, replica: Replica) -> None:
         replica.is_used = False
-        if replica.session is None:
+        if replica.session is None or replica.is_deleted:
             # Names without a session must not pile up.
             self._drop(replica.name)
         else:
             self._count(replica)
+
+    def discard(self, name: str) -> None:
+        """Drop the copy of a deleted session, once no request uses it."""
+        replica = self._replicas.get(name)
+        if replica is not None and replica.is_used:
+            replica.is_deleted = True
+        else:
+            self._drop(name)
 
     def forget(self, name: str, id: str) -> None:
         """Forget this prediction, if it is remembered here."""

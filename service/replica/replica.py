@@ -106,6 +106,8 @@ class Replica:
     """Rounds and predictions since the memory was last measured."""
     is_used: bool = False
     """Whether requests use the copy now, so that it must not be evicted."""
+    is_deleted: bool = False
+    """Whether this worker has deleted the session while requests used the copy, which is to be dropped after them."""
     alarms: int = 0
     """Alarms of the session that this worker knows of."""
     has_asked: bool = False

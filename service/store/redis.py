@@ -281,12 +281,11 @@ class RedisStore:
         return Full() if answer < 0 else bool(answer)
 
     async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
+        if not await self._on_session(name, "EXISTS", keys_of(name)[0]):
+            return Gone()  # Redis may have evicted the head, but not the checkpoints
         fields = await self._on_session(name, "HGETALL", keys_of(name)[KEYS.index("kept")])
         with Damage(name):
-            found = moves.to_checkpoints(fields)
-        if not found and not await self._on_session(name, "EXISTS", keys_of(name)[0]):
-            return Gone()
-        return found
+            return moves.to_checkpoints(fields)
 
     async def kept_state(self, name: str, checkpoint: str) -> bytes | None:
         return await self._on_session(name, "HGET", keys_of(name)[KEYS.index("states")], checkpoint)

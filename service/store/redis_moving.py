@@ -10,7 +10,7 @@ from typing import Any
 from okl.errors import StoreCorrupt
 
 from . import redis_scripts as scripts
-from .base import PAGE_BYTES, PAGE_ITEMS, Entry, Gone, Tip
+from .base import PAGE_BYTES, PAGE_ITEMS, Entry, Gone, Reading, Tip
 from .moving import (
     LUGGAGE_BYTES,
     LUGGAGE_ITEMS,
@@ -25,7 +25,7 @@ from .moving import (
 )
 from .redis_replies import Damage, to_entry, to_reading, to_tip
 from .redis_scripts import US, Value, text_of
-from .store_checks import check_last
+from .store_checks import check_last, without_gap
 
 Run = Callable[..., Awaitable[Any]]
 """Runs a script on a session: the script, the session's name, the script's arguments."""
@@ -62,8 +62,8 @@ async def read_whole(run: Run, name: str) -> Whole | Gone:
         with Damage(name):
             _, reading_answer, first, base_text, rows = answer
             reading, base = to_reading(name, reading_answer), to_tip(base_text)
-            whole = Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, [])
         entries = await _entries(run, name, rows, reading.head.tip.round)
+        base, entries = _kept(base, entries, reading)
         try:
             check_last(name, base, entries, reading.head.tip)
         except StoreCorrupt:
@@ -74,7 +74,17 @@ async def read_whole(run: Run, name: str) -> Whole | Gone:
         else:
             # The head may count entries that Redis has evicted.
             tail_bytes = sum(len(entry.blob) for entry in entries if entry.tip.round <= reading.start.round)
-            return replace(whole, head=replace(reading.head, tail_bytes=tail_bytes), entries=entries)
+            head = replace(reading.head, tail_bytes=tail_bytes)
+            return Whole(head, to_tip(first), base, reading.record or b"", reading.snapshot, entries)
+
+
+def _kept(base: Tip, entries: Sequence[Entry], reading: Reading) -> tuple[Tip, Sequence[Entry]]:
+    """The entries from the `base` on that Redis has not evicted, and the tip before the first of them.
+
+    The tip is at most that of the snapshot, where the reading starts.
+    """
+    kept_from, kept = without_gap(base, entries, reading.start)
+    return (kept_from, kept) if kept_from.round <= reading.start.round else (reading.start, entries)
 
 
 async def _entries(run: Run, name: str, rows: Sequence[Any], to: int) -> Sequence[Entry]:

@@ -21,7 +21,7 @@ from .base import (
     WaitingPage,
 )
 from .redis_scripts import NEVER_US, US
-from .store_checks import check_last, check_reading, cursor_after
+from .store_checks import check_last, check_reading, cursor_after, without_gap
 
 HEAD_FIELDS = (
     "summary",
@@ -122,8 +122,10 @@ def to_all_read(name: str, answer: Sequence[Any]) -> Reading:
 
 
 def to_last(name: str, answer: Sequence[Any]) -> Sequence[Entry]:
-    _, tip, seal, start, *rows = answer
-    return check_last(name, to_tip(start), [to_entry(*row) for row in reversed(rows)], to_tip(tip), seal)
+    _, tip_text, seal, start_text, *rows = answer
+    tip = to_tip(tip_text)
+    start, entries = without_gap(to_tip(start_text), [to_entry(*row) for row in reversed(rows)], tip)
+    return check_last(name, start, entries, tip, seal)
 
 
 def to_waiting(answer: Sequence[Any]) -> WaitingPage:

@@ -64,6 +64,18 @@ def check_last(name: str, start: Tip, entries: Sequence[Entry], tip: Tip, seal: 
     return entries
 
 
+def without_gap(base: Tip, entries: Sequence[Entry], end: Tip) -> tuple[Tip, Sequence[Entry]]:
+    """The entries after the `base` and up to `end`, and the tip before the first of them.
+
+    Where the first does not follow the base, since the store has lost those between, the tip is that of the oldest entry.
+    """
+    if not entries:
+        return end, entries
+    oldest = entries[0]
+    follows = oldest.tip.round - oldest.count == base.round
+    return (base, entries) if follows else (oldest.tip, entries[1:])
+
+
 def _check_arrived(name: str, seal: bytes | None) -> None:
     if seal and Seal.of(seal).kind == "arriving":
         raise sealed(name, seal)

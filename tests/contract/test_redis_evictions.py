@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 import redis
 
+from okl.errors import StoreCorrupt
 from service.store.base import (
     Applied,
     Committed,
@@ -192,3 +193,53 @@ async def test_a_whole_session_does_not_count_what_was_evicted(redis_url: str, s
     assert isinstance(whole, Whole)
     assert (whole.base, whole.entries) == (entries[3].tip, bare(entries[4:]))
     assert (whole.head.tail_bytes, whole.head.journal_bytes) == (20, 0)
+
+
+@pytest.mark.parametrize("later", [0, 1, 3])
+async def test_a_journal_evicted_behind_the_snapshot_is_not_missed(
+    store: Store, server: redis.Redis, later: int
+) -> None:
+    """Of the entries since, the session has all; a copy from before loads it anew."""
+    entries = chain(FIRST, *ids_from(1, 4 + later), blob=b"ten bytes.", answer=None)
+    await append_all(store, entries[:4])
+    assert await store.snapshot(NAME, entries[3].tip, b"state")
+    server.delete(key("journal"))
+    if later:
+        await append_all(store, entries[4:])
+    whole = await store.whole(NAME)
+    assert isinstance(whole, Whole)
+    assert (whole.base, whole.entries, whole.head.tail_bytes) == (entries[3].tip, bare(entries[4:]), 0)
+    for behind in (FIRST, entries[1].tip):
+        reading = await read(store, behind)
+        assert (reading.start, reading.entries, reading.is_whole) == (entries[3].tip, bare(entries[4:]), True)
+    newest = bare(entries[5:])
+    assert await store.last(NAME, 9) == newest
+    assert await store.last(NAME, 1) == newest[-1:]
+
+
+async def test_a_journal_evicted_and_then_covered_by_a_snapshot(store: Store, server: redis.Redis) -> None:
+    entries = chain(FIRST, *ids_from(1, 6), blob=b"ten bytes.", answer=None)
+    await append_all(store, entries[:2])
+    server.delete(key("journal"))
+    await append_all(store, entries[2:])
+    assert await store.snapshot(NAME, entries[4].tip, b"state")
+    whole = await store.whole(NAME)
+    assert isinstance(whole, Whole)
+    assert (whole.base, whole.entries, whole.head.tail_bytes) == (entries[2].tip, bare(entries[3:]), 20)
+    assert await store.last(NAME, 9) == bare(entries[3:])
+
+
+async def test_an_entry_evicted_that_no_snapshot_covers_is_told(store: Store, server: redis.Redis) -> None:
+    entries = chain(FIRST, *ids_from(1, 3))
+    await append_all(store, entries[:2])
+    server.delete(key("journal"))
+    await append_all(store, entries[2:])
+    for asked in (store.whole(NAME), store.read(NAME)):
+        with pytest.raises(StoreCorrupt):
+            await asked
+
+
+async def test_an_evicted_head_has_no_checkpoints(store: Store, server: redis.Redis) -> None:
+    assert await store.keep(NAME, FIRST.digest, "before", FIRST, b"state")
+    server.delete(key("head"))
+    assert await store.kept(NAME) == Gone()

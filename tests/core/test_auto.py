@@ -165,6 +165,15 @@ def test_the_smallest_truths_are_forecast_too() -> None:
         assert abs(learner.update(x, float(y)).forecast.value) <= 1e-198
 
 
+@pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-307])
+def test_truths_below_the_smallest_normal_number_are_forecast_too(unit: float) -> None:
+    learner, x = learner_of(truth="numbers"), np.array([0.2, 0.8])
+    y = unit * np.arange(20.0)
+    for one in y[:10].tolist():
+        assert abs(learner.update(x, one).forecast.value) <= 1e3 * unit
+    assert np.isfinite(learner.run(np.tile(x, (10, 1)), y[10:]).values).all()
+
+
 def test_the_kernel_waits_for_truths() -> None:
     _, _, config = parse_spec({"kind": "auto"})
     assert config.waiting() == [(("relevance",), "evidence")]

@@ -108,7 +108,7 @@ def test_the_kernel_is_its_formula(d: int) -> None:
 
 
 def test_the_kernel_refuses_inputs_of_another_dimension() -> None:
-    with pytest.raises(ConfigError, match="4 coordinates, the inputs have 3"):
+    with pytest.raises(ConfigError, match="lists of 4 numbers, the learner has 3 inputs"):
         kernel_of(4).points(3)
 
 

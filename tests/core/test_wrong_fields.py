@@ -39,6 +39,11 @@ def _gaussian(**parameters: Any) -> dict[str, Any]:
         ),
         ("packing", {"truth_range": [1]}, "config.truth_range: must have at least 2 items"),
         ("packing", {"truth_range": [1, "a"]}, "config.truth_range.1: must be a number, not 'a'"),
+        (
+            "auto",
+            {"relevance": {"smooth": [1.0, 1.0], "steps": [1.0], "pairs": [1.0, 1.0]}},
+            "config: relevance: `smooth`, `steps` and `pairs` each have one number per input",
+        ),
         ("pool", {"experts": "mean"}, "config.experts: must be a list, not 'mean'"),
         ("pool", {"experts": []}, "config.experts: must have at least 1 item"),
         ("pomdr", {"kernel": 3}, f'{KERNEL}: must be an object, {{"kind": ...}}, not 3'),

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from okl.sklearn import CalibrationDisplay, Classifier, ProgressiveDisplay, Regressor
 from okl_core import learner_kinds
-from okl_core.errors import ConfigError
+from okl_core.errors import ConfigError, LabelError
 from tests.okl.kinds import CHECKED
 
 mpl.use("agg")
@@ -108,6 +108,12 @@ def test_frames_with_words_and_gaps(library: Any) -> None:
     assert model.feature_names_in_.tolist() == ["colour", "size"]
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.rename(columns={"size": "length"}) if library is pd else frame.rename({"size": "length"}))
+
+
+@pytest.mark.parametrize("learner", ["kons", "pros-n-kons", "packing"])
+def test_truths_whose_difference_overflows_are_told(learner: str) -> None:
+    with pytest.raises(LabelError, match=r"^y has truths from -1e\+308 to 1e\+308, too far apart: scale them down"):
+        Regressor(learner).fit(X[:2], [1e308, -1e308])
 
 
 def test_a_missing_number_is_no_error() -> None:

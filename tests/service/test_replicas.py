@@ -12,7 +12,7 @@ from service.replica.replica import SESSION_BYTES
 from service.session.requests import Batch, Report
 from tests.oracles.model_store import ModelStore
 from tests.service.definitions import MEAN, ONE_VS_REST, RIDGE, define
-from tests.service.worker import Clock, Watched, working
+from tests.service.worker import Clock, Gate, Watched, settle, together, told, working
 
 pytestmark = pytest.mark.anyio
 
@@ -45,9 +45,24 @@ async def test_a_deleted_session_leaves_nothing_behind() -> None:
         await worker.rounds.predict("s", [1.0], id="p")
         assert len(worker.rounds.replicas) == 1
         await worker.sessions.delete("s")
+        assert (len(worker.rounds.replicas), worker.rounds.replicas.nbytes) == (0, 0)
         with pytest.raises(SessionNotFound):
             await worker.rounds.predict("s", [1.0])
         assert len(worker.rounds.replicas) == 0
+
+
+async def test_a_session_deleted_while_its_copy_is_used_leaves_nothing_behind() -> None:
+    watched = Watched(ModelStore())
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched, after=True)
+        updating = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await gate.arrived.wait()
+        await worker.sessions.delete("s")
+        gate.open()
+        assert [answer.t for answer in await told(updating)] == [1]
+        await settle()
+        assert (len(worker.rounds.replicas), worker.rounds.replicas.nbytes) == (0, 0)
 
 
 async def test_the_size_is_that_of_the_learner_and_of_the_predictions_that_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -20,8 +21,6 @@ from service.session.requests import Batch, Report
 from service.session.turn import Turn
 from service.store.base import Limits
 from tests.oracles.model_store import ModelStore
-from tests.service.api import NDJSON, Api, lines
-from tests.service.api import told as told_by
 from tests.service.definitions import RIDGE, define
 from tests.service.worker import (
     DATA,
@@ -281,18 +280,12 @@ async def test_a_step_of_a_duplicate_predicts_all_the_same(worker: Worker) -> No
     assert (told.predict.t, told.predict.answer.value) == (1, 4.0)
 
 
-@pytest.mark.parametrize("path", ["step", "stream"])
-async def test_a_truth_may_have_the_id_that_its_steps_prediction_would_have_got(memory: Api, path: str) -> None:
-    """The ids that the service makes are counted, so that a client can guess the next."""
-    await memory.create()
-    prefix, count = (await memory.predict([1.0]))["id"].rsplit("-", 1)
-    guessed = f"{prefix}-{int(count, 16) + 1:x}"
-    step = {"update": {"id": guessed, "x": [1.0], "y": 1.0}, "predict": {"x": [1.0]}}
-    headers = NDJSON if path == "stream" else {"Content-Type": "application/json"}
-    answer = await memory.http.post(f"/sessions/s/{path}", content=lines([step]), headers=headers)
-    [one] = told_by(answer)
-    assert (one["update"]["id"], one["update"]["t"], one["predict"]["t"]) == (guessed, 1, 1)
-    assert one["predict"]["id"] != guessed
+async def test_nobody_can_guess_the_ids_that_the_service_makes(worker: Worker) -> None:
+    """A guessed id, queued behind the request that gets it, would cost all requests of the turn their answers."""
+    ids = [worker.rounds.new_id() for _ in range(1000)]
+    assert len(set(ids)) == len(ids)
+    alike = [sum(one == other for one, other in zip(id[-8:], after[-8:], strict=True)) for id, after in pairwise(ids)]
+    assert sum(alike) < len(ids)
 
 
 async def test_a_bad_step_costs_no_copy(worker: Worker, watched: Watched) -> None:

@@ -61,6 +61,7 @@ def test_arguments_before_the_environment_before_the_file(tmp_path: Path, monkey
     [
         ("OKL_PORT", "70000"),
         ("OKL_PORT", "http"),
+        ("OKL_HOST", ""),
         ("OKL_LOG_LEVEL", "loud"),
         ("OKL_MAX_DIM", "0"),
         # Longer than a thread can wait.

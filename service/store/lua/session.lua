@@ -73,17 +73,27 @@ local function is_on_chain(tip)
   return at[1] == tip or at[2] == tip or has_entry(tip)
 end
 
+-- The entries after a tip; nil if it is not on the chain, or Redis has evicted the entry that follows it.
+local function entries_since(tip)
+  if not is_on_chain(tip) then return end
+  local entries = entries_after(tip)
+  local next = entries[1]
+  local follows = next and round_of(next[1]) - next[2][4] == tonumber(round_of(tip))
+  return (follows or call('HGET', head, 'tip') == tip) and entries
+end
+
 -- {head, start, entries, snapshot or nil, 1 if the reading is whole, the record if it is}
 local function reading(after)
   local start, snapshot, is_whole, record = after, false, 0, false
-  if not (after and is_on_chain(after)) then
+  local entries = after and entries_since(after)
+  if not entries then
     local from = call('HMGET', head, 'snapshot', 'first')
     start, snapshot, is_whole = from[1] or from[2], from[1] and call('GET', snap), 1
-    record = call('HGET', head, 'record')
+    record, entries = call('HGET', head, 'record'), entries_after(start)
   end
   local fields = call('HMGET', head, 'summary', 'created_at', 'counters', 'first', 'tip', 'snapshot', 'snapshot_at', 'snapshot_bytes',
     'tail_bytes', 'summary_round', 'told', 'seal', 'sealed_until')
-  return {fields, start, entries_after(start), snapshot, is_whole, record}
+  return {fields, start, entries, snapshot, is_whole, record}
 end
 
 -- {'applied', id, answer}, {'waiting', blob, 1 if expired}, or nil; with nil also true if a prediction is stored that is due
