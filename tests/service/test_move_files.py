@@ -175,6 +175,27 @@ async def test_an_export_waits_for_the_seal_of_one_that_was_killed(stores: tuple
     assert is_live(await store.head("s"))
 
 
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_session_whose_seal_lapsed_while_it_was_read_is_left_out(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    """Its parts may be of different rounds."""
+    store = stores[which]
+    for name in "st":
+        await filled(store, name)
+    watched = Watched(store)
+
+    async def lapse(call: Call) -> None:
+        if call.method == "luggage" and call.arguments[0] == "s":
+            await forget_leases(store)
+
+    watched.before = lapse
+    lapsed, whole = await exported(watched.as_store, tmp_path / "all")
+    assert "is being copied by another" in str(lapsed.trouble)
+    assert whole == Carried("t", 18)
+    assert await imported(stores[1 - which], tmp_path / "all") == [whole]
+
+
 @pytest.mark.parametrize("is_after", [False, True])
 async def test_an_import_goes_on_where_it_died(stores: tuple[Store, Store], tmp_path: Path, *, is_after: bool) -> None:
     store, target = stores
@@ -288,6 +309,11 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
         (tmp_path / "bad").write_bytes(bad)
         with pytest.raises(DamagedArchive, match=told_of):
             await imported(target, tmp_path / "bad")
+    await filled(store, "no/name")
+    await exported(store, tmp_path / "named", "no/name")
+    with pytest.raises(DamagedArchive, match="a session with an invalid name"):
+        await imported(target, tmp_path / "named")
+    assert await names_in(target) == ["s"]
 
 
 class Longer(bytes):
