@@ -90,6 +90,7 @@ def test_a_wrong_option_is_named(rest: str, said: str) -> None:
         "rediss://host?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=771&ssl_ciphers=ALL&ssl_password=x",
         "redis+sentinel://host/main?db=3&ssl=true&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
         "redis+cluster://host?ssl=true&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=772",
+        "redis+cluster://host?ssl=YES&ssl_cert_reqs=none",
         "redis://host?deadline_s=60&timeout=86400",
         "redis+cluster://host/0?ssl=false&username=user&client_name=okl&health_check_interval=5&socket_timeout=2",
     ],
