@@ -100,6 +100,7 @@ DAMAGE: dict[str, Callable[[redis.Redis], object]] = {
     "round": flip_head("tip", 0),
     "first": flip_head("first"),
     "snapshot": flip_head("snapshot"),
+    "lost summary": lambda server: server.hdel(key("head"), "summary"),
     "lost counters": lambda server: server.hdel(key("head"), "counters"),
     "cut counters": lambda server: server.hset(key("head"), "counters", b"short"),
     "infinite counters": lambda server: server.hset(key("head"), "counters", struct.pack("<9d", *[math.inf] * 9)),

@@ -54,6 +54,9 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> 
         ("redis://host?db=-1", "db must be a whole number from 0 to"),
         ("redis://host?max_connections=0", "max_connections must be a whole number from 1 to"),
         ("redis+cluster://host?max_connections=99999999999999999999", "max_connections must be a whole number"),
+        ("redis://host?deadline_s=60.5", "deadline_s must be above 0 and at most 60"),
+        (f"redis://host?db={5_000 * '9'}", "db must be a whole number from 0 to"),
+        ("redis://host?db=%C2%B2", "db must be a whole number from 0 to"),
         ("redis+sentinel://host/main?health_check_interval=1.5", "health_check_interval must be a whole number"),
         ("redis://host?socket_keepalive=maybe", "socket_keepalive must be true or false"),
         ("redis://host?client_name=a%20b", "client_name must be ASCII without spaces"),
@@ -87,6 +90,8 @@ def test_a_wrong_option_is_named(rest: str, said: str) -> None:
         "rediss://host?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=771&ssl_ciphers=ALL&ssl_password=x",
         "redis+sentinel://host/main?db=3&ssl=true&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
         "redis+cluster://host?ssl=true&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=772",
+        "redis+cluster://host?ssl=YES&ssl_cert_reqs=none",
+        "redis://host?deadline_s=60&timeout=86400",
         "redis+cluster://host/0?ssl=false&username=user&client_name=okl&health_check_interval=5&socket_timeout=2",
     ],
 )

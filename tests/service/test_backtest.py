@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from okl.client import Client
 from okl.errors import DamagedArchive
 from okl_core import learner_kinds
+from service.archive import journals
 from service.archive.journals import read_archive
 from service.cli import app
 from service.commands.backtest import backtest
@@ -199,12 +201,40 @@ def test_an_archive_that_a_full_disk_has_cut_off_is_continued(store: str, tmp_pa
     assert (folder / "session").read_text() == "s\n"
 
 
+def test_an_archive_goes_on_in_another_file_when_one_is_large(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "FILE_BYTES", 1_000)
+    folder = tmp_path / "past"
+    archive = ("archive", "s", "--out", folder, "--store", store)
+    run(*archive)
+    assert "0 rounds written, up to round 60" in run(*archive)
+    assert len(list(folder.glob("*.journal"))) == 1
+    add_rounds(store, 60, 80, retain_entries=30)
+    assert "20 rounds written, up to round 80" in run(*archive)
+    assert len(list(folder.glob("*.journal"))) == 2
+    base, entries = read_archive(folder)
+    assert (base.round, entries[-1].tip.round) == (0, 80)
+
+
+def test_of_an_entry_that_was_cut_off_nothing_is_left(store: str, tmp_path: Path) -> None:
+    """What follows it may be shorter, if rounds were taken back meanwhile."""
+    folder = tmp_path / "past"
+    archive = ("archive", "s", "--out", folder, "--store", store)
+    run(*archive)
+    with (folder / "000001.journal").open("ab") as file:
+        file.write(struct.pack("<III", 1, 1, 100_000) + bytes(50_000))
+    add_rounds(store, 60, 65, retain_entries=30)
+    assert "5 rounds written, up to round 65" in run(*archive)
+    assert read_archive(folder)[1][-1].tip.round == 65
+
+
 def test_two_archives_do_not_write_to_one_folder(store: str, tmp_path: Path) -> None:
     folder = tmp_path / "past"
     archive = ("archive", "s", "--out", folder, "--store", store)
     folder.mkdir()
     with (folder / ".lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH)  # The command needs the lock for itself.
         assert "Another `okl archive` writes to" in run(*archive, code=2)
         assert [path.name for path in folder.iterdir()] == [".lock"]
     assert "60 rounds written" in run(*archive)
@@ -245,3 +275,6 @@ def test_an_archive_that_is_damaged_says_so(store: str, tmp_path: Path) -> None:
             continue
         # A length that was made larger looks like an end that was cut off.
         assert sum(entry.count for entry in entries) < 60
+    path.write_bytes(whole[:8] + struct.pack("<H", 2) + whole[10:])
+    with pytest.raises(DamagedArchive, match="has version 2; this program reads version 1"):
+        read_archive(path.parent)

@@ -95,6 +95,7 @@ async def test_checkpoints_are_listed_and_deleted(workers: tuple[Api, Api]) -> N
     await other.refused("checkpoint-not-found", "DELETE", "/sessions/s/checkpoints/a")
     await other.refused("session-not-found", "GET", "/sessions/no/checkpoints")
     await other.refused("session-not-found", "POST", "/sessions/no/checkpoints", {})
+    await other.refused("session-not-found", "DELETE", "/sessions/no/checkpoints/a")
 
 
 async def test_their_number_is_bounded() -> None:

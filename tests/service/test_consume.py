@@ -68,6 +68,12 @@ NAMED = f"rounds-{ENTRY}"
             (f"{NAMED}-p",),
             f"{NAMED}-u",
         ),
+        (
+            {"update": {"x": [1], "y": 1}, "predict": {"x": [2], "id": "mine"}},
+            {"update": {"x": [1], "y": 1, "id": f"{NAMED}-u"}, "predict": {"x": [2], "id": "mine"}},
+            ("mine",),
+            f"{NAMED}-u",
+        ),
         ({"predict": {"x": [2]}}, {"predict": {"x": [2], "id": f"{NAMED}-p"}}, (f"{NAMED}-p",), None),
         ({"update": 3, "predict": None}, {"update": 3, "predict": None}, (), None),
         ({"id": 3}, {"id": 3}, (), None),
@@ -152,6 +158,19 @@ def test_an_answer_is_written_once_whoever_writes_it(redis_url: str) -> None:
         await two.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_consumers_that_start_at_once_make_one_group(redis_url: str) -> None:
+    async def run() -> None:
+        groups = [group(redis_url, f"consumer-{number}") for number in range(8)]
+        await asyncio.gather(*(one.open("rounds", create=True) for one in groups))
+        for one in groups:
+            await one.close()
+
+    asyncio.run(run())
+    with connected(redis_url) as client:
+        assert len(client.xinfo_groups("rounds")) == 1
 
 
 @pytest.mark.redis

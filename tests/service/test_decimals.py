@@ -53,6 +53,13 @@ def test_the_same_doubles_again(X: F64, before: bytes) -> None:
     assert len(blob) <= X.shape[1] + X.nbytes
 
 
+@pytest.mark.parametrize("odd", [-0.0, float(np.array(0x7FF0_0000_0000_0001).view(np.float64))])
+def test_bits_that_integers_have_not(odd: float) -> None:
+    """The sign of a zero; a NaN that signals."""
+    X = np.array([[1.0], [odd], [2.5]])
+    assert bits(unpack_columns(pack_columns(X), 0, *X.shape)[0]) == bits(X)
+
+
 @given(st.integers(0, MOST_DECIMALS), st.sampled_from(decimals.WIDTHS), st.data())
 @example(2, 1, None)
 def test_decimals_take_the_narrowest_integers(places: int, width: int, data: st.DataObject | None) -> None:
@@ -60,7 +67,9 @@ def test_decimals_take_the_narrowest_integers(places: int, width: int, data: st.
     digits = [] if data is None else data.draw(st.lists(st.integers(-edge, edge), max_size=50))
     digits += [edge, -edge, *[1] * FEW]
     X = np.array([[decimal(one, places)] for one in digits])
-    assert len(pack_columns(X)) == 1 + width * len(digits)
+    blob = pack_columns(X)
+    assert len(blob) == 1 + width * len(digits)
+    assert bits(unpack_columns(blob, 0, *X.shape)[0]) == bits(X)
     beyond = np.vstack((X, [[decimal(edge + 1, places)]]))
     following = 2 * width if width < 4 else 8
     assert len(pack_columns(beyond)) == 1 + following * len(beyond)

@@ -91,6 +91,9 @@ async def test_an_export_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
         assert not path.exists()
     whole = sessions_in(part)[0]
     assert list(whole) == ["a"]
+    # It may have died later in a session that is smaller by now.
+    with part.open("ab") as file:
+        file.write(bytes(8 << 20))
     found = await exported(store, path)
     assert [one.is_new for one in found] == [name not in whole for name in "abc"]
     assert [one.trouble for one in await imported(target, path)] == [None] * 3
@@ -144,6 +147,11 @@ async def test_an_export_is_interrupted_by_a_store_that_does_not_answer(
         await exported(watched.as_store, tmp_path / "all", "a", "b")
     assert not (tmp_path / "all").exists()
     assert await exported(store, tmp_path / "all") == [Carried("a", 18, is_new=False), Carried("b", 18)]
+    folder = tmp_path / "none"
+    folder.mkdir()
+    with pytest.raises(StoreTimeout):
+        await exported(watched.as_store, folder / "all", "b")
+    folder.rmdir()  # Nothing was left in it.
 
 
 async def test_a_session_deleted_while_others_are_exported_may_be_missing(
@@ -154,6 +162,8 @@ async def test_a_session_deleted_while_others_are_exported_may_be_missing(
     found: list[Carried] = []
     await export(store, ["deleted", "s"], tmp_path / "all", found.append, missing_ok=True)
     assert found == [Carried("s", 18)]
+    await export(store, ["deleted"], tmp_path / "none", found.append, missing_ok=True)
+    assert await imported(stores[1], tmp_path / "none") == []
 
 
 async def test_an_export_waits_for_the_seal_of_one_that_was_killed(stores: tuple[Store, Store], tmp_path: Path) -> None:
@@ -163,6 +173,27 @@ async def test_an_export_waits_for_the_seal_of_one_that_was_killed(stores: tuple
     (found,) = await exported(store, tmp_path / "file", "s")
     assert found.is_new
     assert is_live(await store.head("s"))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_session_whose_seal_lapsed_while_it_was_read_is_left_out(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    """Its parts may be of different rounds."""
+    store = stores[which]
+    for name in "st":
+        await filled(store, name)
+    watched = Watched(store)
+
+    async def lapse(call: Call) -> None:
+        if call.method == "luggage" and call.arguments[0] == "s":
+            await forget_leases(store)
+
+    watched.before = lapse
+    lapsed, whole = await exported(watched.as_store, tmp_path / "all")
+    assert "is being copied by another" in str(lapsed.trouble)
+    assert whole == Carried("t", 18)
+    assert await imported(stores[1 - which], tmp_path / "all") == [whole]
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -308,6 +339,11 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
         (tmp_path / "bad").write_bytes(bad)
         with pytest.raises(DamagedArchive, match=told_of):
             await imported(target, tmp_path / "bad")
+    await filled(store, "no/name")
+    await exported(store, tmp_path / "named", "no/name")
+    with pytest.raises(DamagedArchive, match="a session with an invalid name"):
+        await imported(target, tmp_path / "named")
+    assert await names_in(target) == ["s"]
 
 
 class Longer(bytes):
