@@ -93,7 +93,10 @@ class Examination:
 
     def _session(self, definition: Definition, snapshot: bytes | None, position: Position) -> Session:
         if snapshot is not None:
-            return tried(definition, snapshot, str(position), self._limits)
+            session = tried(definition, snapshot, str(position), self._limits)
+            if session.pairing is not None and session.pairing.tip is None:
+                raise StateCorrupt("it does not say how far the challenger has come.")
+            return session
         if position.tip.digest != position.identity:
             raise StateCorrupt("it is missing, and the journal does not begin at this session's first tip.")
         return begun(definition)

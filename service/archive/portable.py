@@ -70,8 +70,6 @@ def tried(definition: Definition, state: bytes, position: str, limits: SessionLi
     if session.dim is not None and session.dim > limits.dim:
         detail = f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim} (OKL_MAX_DIM)."
         raise InvalidSnapshot(detail)
-    if session.pairing is not None and session.pairing.tip is None:
-        raise InvalidSnapshot("The snapshot does not say how far the challenger has come.")
     twin = session.copy()
     twin.describe()
     encode_summary(summary_of(twin))

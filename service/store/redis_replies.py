@@ -21,7 +21,7 @@ from .base import (
     WaitingPage,
 )
 from .redis_scripts import NEVER_US, US
-from .store_checks import check_last, check_reading, cursor_after, without_gap
+from .store_checks import check_last, check_reading, cursor_after, is_arriving, without_gap
 
 HEAD_FIELDS = (
     "summary",
@@ -123,8 +123,10 @@ def to_all_read(name: str, answer: Sequence[Any]) -> Reading:
 
 def to_last(name: str, answer: Sequence[Any]) -> Sequence[Entry]:
     _, tip_text, seal, start_text, *rows = answer
-    tip = to_tip(tip_text)
-    start, entries = without_gap(to_tip(start_text), [to_entry(*row) for row in reversed(rows)], tip)
+    tip, start = to_tip(tip_text), to_tip(start_text)
+    entries: Sequence[Entry] = [to_entry(*row) for row in reversed(rows)]
+    if not is_arriving(seal):
+        start, entries = without_gap(start, entries, tip)
     return check_last(name, start, entries, tip, seal)
 
 

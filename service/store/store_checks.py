@@ -76,8 +76,13 @@ def without_gap(base: Tip, entries: Sequence[Entry], end: Tip) -> tuple[Tip, Seq
     return (base, entries) if follows else (oldest.tip, entries[1:])
 
 
+def is_arriving(seal: bytes | None) -> bool:
+    """Whether the session is sealed since some of it has not arrived yet."""
+    return bool(seal) and Seal.of(seal).kind == "arriving"
+
+
 def _check_arrived(name: str, seal: bytes | None) -> None:
-    if seal and Seal.of(seal).kind == "arriving":
+    if seal and is_arriving(seal):
         raise sealed(name, seal)
 
 
