@@ -11,11 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.errors import MAX_QUOTED, InputError, LabelError, NonFiniteError, ShapeError, WeightError
+from okl_core.errors import MAX_QUOTED, InputError, LabelError, NonFiniteError, ShapeError
 from okl_core.types import F64, Interval, Target
-
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
-"""Range of a round's weight: with a wider range, light rounds would be lost to rounding beside heavy ones."""
 
 _F64 = np.dtype(np.float64)
 
@@ -136,16 +133,3 @@ def checked_truth(y: float, target: Target, ends: Interval, row: int | None = No
             row,
         )
     return y
-
-
-def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
-    """n weights, shape (n,). Raises ShapeError, WeightError."""
-    weights = as_numbers(weights, "weight", "weight")
-    if weights.shape != (n,):
-        raise ShapeError(f"weights have shape {weights.shape}, there are {n} rounds", "weight")
-    taken = (weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)
-    if not taken.all():
-        row = int(np.argmin(taken))
-        message = f"a weight is a number from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, not {weights[row]}"
-        raise WeightError(message, row if n > 1 else None)
-    return weights

@@ -11,15 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from okl_core.contract.arguments import (
-    as_numbers,
-    checked_dim,
-    checked_input,
-    checked_truth,
-    checked_weights,
-    not_finite,
-)
-from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags, no_next_round
+from okl_core.contract.arguments import as_numbers, checked_dim, checked_input, checked_truth, not_finite
+from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import DIM, LAGS, pack, require_like, require_rounds, stored_dim
@@ -33,6 +26,7 @@ from okl_core.errors import (
     StateError,
     StateFormatError,
     UnstableWarning,
+    WeightError,
     unresolved,
 )
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
@@ -49,6 +43,9 @@ library's arrays are aligned and unaligned ones of the caller are copied, so tha
 
 LOOKED_EVERY = 64
 """Rounds between checks of whether BLAS would divide the learner's products among threads; a check takes 3 us."""
+
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+"""Range of a round's weight: with a wider range, light rounds would be lost to rounding beside heavy ones."""
 
 ROUNDING_GROWTH = 64.0 * float(np.finfo(np.float64).eps)
 """Growth of the replay tolerance per unit of conditioning, if the arithmetic (processor or BLAS) differs."""
@@ -91,7 +88,6 @@ class OnlineLearner:
         self._lags = first_lags(self._k)
         if lags is not None:
             self._lags = kept_lags(self._checked_lags(lags, self._lags.shape))
-        self._borne = float(self._lags @ self._lags)  # the largest square of lags with which a round can be played
         self._is_divided = self._would_be_divided()
 
     @property
@@ -169,21 +165,7 @@ class OnlineLearner:
             rng.verify()
         if not math.isfinite(played.forecast.value):
             raise self._diverged(played.forecast.value, played.t)
-        if self._k and choices is None:
-            self._require_next(next_lags(self._lags, y), y)
         return played
-
-    def _require_next(self, lags: F64, y: float, row: int | None = None) -> None:
-        """Raise LabelError if every round would fail after a truth y that makes the lags these; x = 0 fails least."""
-        if (square := float(lags @ lags)) <= self._borne:
-            return
-        rng = RoundRng(self.spec.seed)
-        rng.begin(None, self._state.t + 1)
-        try:
-            self._learner.play(self._config, self._state, np.concatenate((np.zeros(self.dim), lags)), y, rng)
-        except (DivergedError, OverflowError) as error:
-            raise no_next_round(y, row, error) from error
-        self._borne = square
 
     def _learn(self, played: Round) -> None:
         self._learner.learn(self._config, self._state, played)
@@ -233,9 +215,6 @@ class OnlineLearner:
         if self._k or lags is not None:
             after = lag_rows(self._lags, y)
             X = np.hstack((X, after[:-1] if lags is None else lags))
-            if self._k and choices is None and len(y):
-                row = int(np.argmax(np.einsum("ij,ij->i", after[1:], after[1:])))
-                self._require_next(kept_lags(after[row + 1]), y.item(row), row)
         self._rng.begin(choices)
         try:
             with OneBlasThread():
@@ -346,6 +325,19 @@ class OnlineLearner:
 
     def _diverged(self, value: float, t: int, row: int | None = None) -> DivergedError:
         return DivergedError(f"the forecast of round {t} is {value}; raise the regularization", index=row)
+
+
+def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
+    """n weights, shape (n,). Raises ShapeError, WeightError."""
+    weights = as_numbers(weights, "weight", "weight")
+    if weights.shape != (n,):
+        raise ShapeError(f"weights have shape {weights.shape}, there are {n} rounds", "weight")
+    taken = (weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)
+    if not taken.all():
+        row = int(np.argmin(taken))
+        message = f"a weight is a number from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, not {weights[row]}"
+        raise WeightError(message, row if n > 1 else None)
+    return weights
 
 
 def create(spec: Spec, dim: int) -> OnlineLearner:

@@ -26,8 +26,8 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from okl_core.contract.arguments import as_numbers, checked_weights
-from okl_core.contract.facade import OnlineLearner, create, restore
+from okl_core.contract.arguments import as_numbers
+from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
 from okl_core.contract.learner import Spec
 from okl_core.contract.probabilities import joined_probabilities
 from okl_core.contract.rng import RoundRng

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from okl_core.errors import LabelError
 from okl_core.types import F64
 
 MAX_LAGS = 64
@@ -50,12 +49,6 @@ def lag_rows(lags: F64, y: F64) -> F64:
 def kept_lags(lags: F64) -> F64:
     """A read-only copy."""
     return _frozen(np.array(lags, dtype=np.float64, order="C"))
-
-
-def no_next_round(y: float, row: int | None, error: Exception) -> LabelError:
-    """The error for a truth that, as a lag, makes every next round fail, as an unbounded kernel does beyond some size."""
-    where = "y" if row is None else f"y[{row}]"
-    return LabelError(f"{where} is {y}; as a lag it would make every next round fail: {error}", "y", row)
 
 
 def _frozen(lags: F64) -> F64:

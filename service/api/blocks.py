@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from okl.errors import PayloadTooLarge, ServiceError
-from okl_core.contract.arguments import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from okl_core.records.record import packed, to_list, weights_of
 from okl_core.types import F64
 

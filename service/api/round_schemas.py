@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from okl_core.contract.arguments import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from okl_core.contract.facade import LARGEST_WEIGHT, SMALLEST_WEIGHT
 
 from ..pointers import WrongMember
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire

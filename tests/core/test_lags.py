@@ -226,25 +226,6 @@ class TestBorder:
             parse_spec(spec | {"lags": k})
         assert [path for path, _ in caught.value.errors] == [("lags",)]
 
-    @pytest.mark.parametrize("kernel", [{"kind": "linear"}, {"kind": "polynomial", "degree": 2}])
-    @pytest.mark.parametrize("kind", ["kernel-ridge", "nystrom-ridge"])
-    def test_a_truth_after_which_no_round_could_follow_is_refused(self, kind: str, kernel: dict[str, Any]) -> None:
-        learner = create({"kind": kind, "lags": 2, "config": {"kernel": kernel}}, 1)
-        learner.run(np.ones((5, 1)), np.ones(5))
-        before = learner.state()
-        with pytest.raises(LabelError, match=r"^y is 1e\+60; as a lag it would make every next round fail") as caught:
-            learner.update([1.0], 1e60)
-        assert caught.value.field == "y"
-        for y in ([1.0, 1e60], [1.0, 1e60, 1.0]):
-            with pytest.raises(LabelError, match=r"^y\[1\] is 1e\+60") as caught:
-                learner.run(np.ones((len(y), 1)), y)
-            assert caught.value.index == 1
-        assert all(np.array_equal(array, before[name]) for name, array in learner.state().items())
-        for _ in range(3):
-            learner.update([1.0], 100.0)
-        with pytest.raises(LabelError):
-            learner.copy().update([1.0], 1e60)
-
     def test_messages_speak_of_the_inputs_of_the_user(self) -> None:
         learner = create({"kind": "mean", "lags": 3}, D)
         with pytest.raises(ShapeError, match=r"shape \(5,\), this learner takes \(2,\)"):

@@ -233,16 +233,3 @@ async def test_a_truth_that_could_not_be_an_input_is_refused(memory: Api) -> Non
     problem = await memory.refused("wrong-truth", "POST", "/sessions/s/rounds", {"x": [[1.0]] * 2, "y": [0, 1e160]})
     assert problem["errors"][0]["pointer"] == "/y/1"
     assert (await memory.inspect())["t"] == 1
-
-
-async def test_a_truth_after_which_no_round_could_follow_is_refused(memory: Api) -> None:
-    """Beside a linear kernel, which has no bound, it would be a part of the next inputs for good, and of those of clones."""
-    learner = {"kind": "kernel-ridge", "config": {"kernel": {"kind": "linear"}}, "lags": 2}
-    await memory.create(learner, scale={"kind": "none"}, strict=True)
-    for _ in range(3):
-        await memory.update(0.5, x=[1.0])
-    problem = await memory.refused("wrong-truth", "POST", "/sessions/s/update", {"x": [1.0], "y": 1e60})
-    assert problem["errors"][0]["pointer"] == "/y"
-    problem = await memory.refused("wrong-truth", "POST", "/sessions/s/rounds", {"x": [[1.0]] * 2, "y": [0, 1e60]})
-    assert problem["errors"][0]["pointer"] == "/y/1"
-    assert (await memory.update(0.5, x=[1.0]))["t"] == 4
