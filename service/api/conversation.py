@@ -119,6 +119,8 @@ class Conversations:
         A retryable refusal is the last answer too: messages after it are not applied, and the client resumes with the one
         that was refused.
         """
+        if self._is_closing:
+            return  # between the look for room and the first message
         talk = _Conversation(self._rounds, session, scope)
         reader = asyncio.create_task(talk.read(frames))
         self._open.add(reader)

@@ -15,7 +15,8 @@ MOST_PARTS: Final = 1_000
 
 @final
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """A websocket that a stopping server leaves open until what was read from it is answered, within the grace period."""
+    """A websocket that a stopping server leaves open until the application has answered its handshake, and what was read
+    from it, within the grace period."""
 
     def handle_cont(self, event: Frame) -> None:
         """Take a part of a message, which may have any number of them."""
@@ -50,8 +51,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
 
     def shutdown(self) -> None:
-        if not self.handshake_complete:
-            super().shutdown()
+        """Close nothing: a client whose handshake is under way would be told of an internal error."""
 
 
 def _is_text(parts: Sequence[bytes]) -> bool:

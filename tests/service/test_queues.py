@@ -157,6 +157,19 @@ async def test_a_message_is_answered_though_the_worker_stops_while_it_loads_the_
         assert [one["refused"]["status"] for one in rest] == [503, 503]
 
 
+async def test_a_conversation_that_begins_while_the_worker_stops_ends_at_once(watched: Watched) -> None:
+    """It was let in just before; nothing would end its reading."""
+
+    async def frames() -> AsyncGenerator[Frame]:
+        await asyncio.Event().wait()
+        yield Frame([], 0, b"".join)
+
+    async with working(watched.as_store) as worker:
+        worker.conversations.close()
+        async with asyncio.timeout(10.0), aclosing(worker.conversations.answers("s", frames(), {})) as answers:
+            assert [answer async for answer in answers] == []
+
+
 async def test_a_full_queue_says_when_to_try_again(watched: Watched) -> None:
     async with serving_on(watched.as_store, max_queue=1) as api:
         await api.create()

@@ -30,6 +30,12 @@ async def test_a_message_may_have_any_number_of_parts() -> None:
     assert b"".join(protocol.frames) == b"a" + b"b" * 10
 
 
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
 class OverTls(asyncio.Transport):
     """A connection over TLS: it cannot end one direction alone."""
 
@@ -37,6 +43,7 @@ class OverTls(asyncio.Transport):
         super().__init__()
         self.has_written = asyncio.Event()
         self.is_closed = False
+        self.written = b""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -45,6 +52,7 @@ class OverTls(asyncio.Transport):
         return False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
         self.has_written.set()
 
     def pause_reading(self) -> None:
@@ -79,11 +87,30 @@ async def test_a_socket_over_tls_that_is_refused_has_disconnected_for_the_applic
     transport = OverTls()
     protocol = SocketProtocol(Config(answering, log_config=None), ServerState(), {})
     protocol.connection_made(transport)
-    protocol.data_received(
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
+    protocol.data_received(HANDSHAKE)
     await transport.has_written.wait()
     protocol.data_received(frames)
     assert isinstance(await failed, ClientDisconnected)
     assert transport.is_closed
+
+
+@pytest.mark.anyio
+async def test_a_handshake_under_way_is_answered_by_the_application() -> None:
+    """A server that stops answered it with an internal error, in plain text."""
+    goes_on = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await goes_on.wait()
+        await send({"type": "websocket.accept"})
+
+    transport = OverTls()
+    protocol = SocketProtocol(Config(slow, log_config=None), ServerState(), {})
+    protocol.connection_made(transport)
+    protocol.data_received(HANDSHAKE)
+    await asyncio.sleep(0)
+    protocol.shutdown()
+    assert (transport.written, transport.is_closed) == (b"", False)
+    goes_on.set()
+    await transport.has_written.wait()
+    assert transport.written.startswith(b"HTTP/1.1 101 ")
