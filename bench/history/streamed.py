@@ -69,7 +69,9 @@ class StreamedConnection(Connection):
                 address = f"ws://{HOST}:{self._port}/sessions/{session}/stream"
                 opened = stack.enter_context(connect(address, compression=None, open_timeout=self._timeout_s))
             except InvalidStatus as error:
-                return json.loads(error.response.body or b"")
+                if not error.response.body:
+                    raise  # the worker was killed before it had sent all of its refusal
+                return json.loads(error.response.body)
             self._sockets[session] = stack, opened
         try:
             self._sockets[session][1].send(message)
