@@ -8,7 +8,7 @@ that waits, and then its truth:
     socket      the two messages over one socket, many under way, `--together` in a frame
     steps       the same, the truth of one round with the next prediction
     lines       rounds as lines, with their truths: a stream of 40,000, answered in blocks of about 9,500 (1 MiB)
-    json        the same as JSON bodies of 10,000 rounds, one after the other
+    json        the same as JSON bodies of 10,000 rounds, two under way
     arrow       the same as streams of Arrow
     core        the learner alone, `run` on 10,000 rounds at a time; no session, no store
 
@@ -22,7 +22,8 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,9 +50,9 @@ BURST: Final = {
     "socket": 600,
     "steps": 600,
     "lines": 40_000,
-    "json": 30_000,
-    "arrow": 50_000,
-    "core": 50_000,
+    "json": 40_000,
+    "arrow": 60_000,
+    "core": 60_000,
 }
 """Rounds of a burst, so that each takes a few tenths of a second."""
 
@@ -116,11 +117,16 @@ def body_of(kind: str, taken: list[tuple[str, list[float], int]]) -> tuple[bytes
 
 
 def by_bodies(port: int, bodies: Iterator[tuple[bytes, str]], count: int, kind: str) -> None:
-    client = RawClient(port)
-    for content, named in itertools.islice(bodies, count):
-        status, answer = client.send(client.prepare(f"/sessions/{kind}/rounds", content, named))
-        assert status == 200, answer
-    client.close()
+    def send(shares: Sequence[tuple[bytes, str]]) -> None:
+        client = RawClient(port)
+        for content, named in shares:
+            status, answer = client.send(client.prepare(f"/sessions/{kind}/rounds", content, named))
+            assert status == 200, answer
+        client.close()
+
+    sent = list(itertools.islice(bodies, count))
+    with ThreadPoolExecutor(2) as clients:
+        list(clients.map(send, (sent[::2], sent[1::2])))
 
 
 def by_lines(http: httpx.Client, bodies: Iterator[tuple[bytes, str]]) -> None:
