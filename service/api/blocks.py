@@ -148,6 +148,7 @@ class _Part(NamedTuple):
 
 
 def _part(lines: Sequence[bytes], before: int) -> _Part:
+    """Parse some lines. Raises the ServiceError of the first one that is wrong."""
     try:
         rows = [_NUMBERS.decode(line) for line in lines]
     except (msgspec.MsgspecError, UnicodeDecodeError):
